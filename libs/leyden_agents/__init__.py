@@ -1,0 +1,1 @@
+"""The agent contract, and the agents that ship with Leyden."""

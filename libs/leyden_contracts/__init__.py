@@ -1,0 +1,58 @@
+"""The typed messages that Leyden's parts exchange, and the episode's state table.
+
+Start with `transition.py`: everything else exists to produce, move or learn from a `Transition`.
+This package imports pydantic and nothing else.
+"""
+
+from leyden_contracts.adapter import AdapterManifest, Probe, adapter_name
+from leyden_contracts.episode import (
+    EPISODE_TRANSITIONS,
+    TERMINAL_STATES,
+    AttemptResult,
+    Episode,
+    EpisodeState,
+    FailureReason,
+    Purpose,
+    allowed,
+)
+from leyden_contracts.group import Group, GroupState
+from leyden_contracts.ids import RunId, content_id, episode_id, new_run_id
+from leyden_contracts.problem import Problem
+from leyden_contracts.run import Algorithm, Control, EpisodeRules, LoraShape, Role, RunSpec, Sampling
+from leyden_contracts.task import Task, TaskInput, TaskUpload
+from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
+
+__all__ = [
+    "EPISODE_TRANSITIONS",
+    "TERMINAL_STATES",
+    "AdapterManifest",
+    "Algorithm",
+    "AttemptResult",
+    "Call",
+    "Control",
+    "Episode",
+    "EpisodeRules",
+    "EpisodeState",
+    "FailureReason",
+    "Group",
+    "GroupState",
+    "LoraShape",
+    "Probe",
+    "Problem",
+    "Purpose",
+    "Role",
+    "RunId",
+    "RunSpec",
+    "Sampling",
+    "Task",
+    "TaskInput",
+    "TaskUpload",
+    "Trajectory",
+    "Transition",
+    "Verdict",
+    "adapter_name",
+    "allowed",
+    "content_id",
+    "episode_id",
+    "new_run_id",
+]

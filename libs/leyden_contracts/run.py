@@ -1,0 +1,123 @@
+"""The specification of a run: validated once, then immutable. Unknown keys and unsupported combinations are refused."""
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from leyden_contracts.base import Message
+from leyden_contracts.ids import RoleName, RunId
+
+FunctionRef = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+"""`package.module:function`."""
+
+
+class Control(StrEnum):
+    """Negative controls: runs that must not improve. For checking that a learning claim is honest."""
+
+    NONE = "none"
+    SHUFFLED_REWARDS = "shuffled_rewards"
+    """Rewards are permuted across the batch before advantages are computed."""
+    UNPUBLISHED = "unpublished"
+    """The learner trains but never publishes: every episode runs on version 0."""
+
+
+class LoraShape(Message):
+    """The LoRA adapter (arXiv 2106.09685) on all linear layers."""
+
+    rank: int = Field(default=8, ge=1, le=256)
+    alpha: int = Field(default=16, ge=1)
+
+
+class Algorithm(Message):
+    """How the learner turns groups into a better policy."""
+
+    credit: Literal["identical"] = "identical"
+    """Each call gets the episode's reward (LightningRL, arXiv 2508.03680, section 3.3)."""
+    advantage: Literal["grpo"] = "grpo"
+    """Reward minus the group's mean, over its standard deviation (arXiv 2402.03300)."""
+    loss: Literal["ppo_clip"] = "ppo_clip"
+    """Token-level clipped ratio against the logprobs that were sampled from (arXiv 1707.06347, 2503.14476)."""
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.28, gt=0)
+    learning_rate: float = Field(default=1e-4, ge=0)
+    """0 is allowed: a negative control."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    groups_per_step: int = Field(default=8, ge=1)
+    """Groups in one optimizer step. One step makes one policy version."""
+    max_staleness: int = Field(default=0, ge=0)
+    """How many versions behind the learner a trajectory may be. 0: strictly on-policy."""
+    micro_batch_tokens: int = Field(default=8192, ge=64)
+    """Upper bound of tokens in one forward pass (padding included); one longer sequence goes alone."""
+    lora: LoraShape = LoraShape()
+    control: Control = Control.NONE
+
+
+class Sampling(Message):
+    """Sampling that the run imposes on trained roles; it replaces what the agent asked for."""
+
+    temperature: float = Field(default=1.0, gt=0, le=2)
+    eval_temperature: float = Field(default=1.0, ge=0, le=2)
+    """For evaluation episodes. 0 is greedy."""
+    max_tokens: int = Field(default=512, ge=1)
+    """Upper bound; an agent may ask for less."""
+
+
+class EpisodeRules(Message):
+    """Limits of every episode."""
+
+    timeout_s: float = Field(default=300, gt=0)
+    """From the agent's start to its kill."""
+    max_attempts: int = Field(default=3, ge=1, le=20)
+    max_calls: int = Field(default=200, ge=1)
+    """LLM calls in one attempt; the next one is refused with 429."""
+
+
+class Role(Message):
+    """One agent of a multi-agent program."""
+
+    trained: bool = True
+    """False: frozen to the base model; its calls are recorded and never trained on."""
+    models: list[str] = []
+    """Model names that agents with a hard-coded model use for this role (`gpt-4o-mini`)."""
+
+
+class RunSpec(Message):
+    """One training run: base model, agent, tasks' grader, algorithm, seeds."""
+
+    id: RunId | None = None
+    """Chosen by the server if absent."""
+    base_model: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w./-]{0,127}$")]
+    """The name under which replicas serve the base model."""
+    agent: FunctionRef
+    """Called with a task's `input` in its own process; sync or async."""
+    grader: FunctionRef
+    """Called with (task, output) outside the agent's process; returns a number or a dict of named numbers."""
+    group_size: int = Field(default=8, ge=1, le=256)
+    roles: dict[RoleName, Role] = {"policy": Role()}
+    sampling: Sampling = Sampling()
+    episodes: EpisodeRules = EpisodeRules()
+    algorithm: Algorithm = Algorithm()
+    seed: int = Field(default=0, ge=0, lt=2**31)
+
+    @property
+    def trained_role(self) -> str:
+        """The name of the one trained role."""
+        return next(name for name, role in self.roles.items() if role.trained)
+
+    @model_validator(mode="after")
+    def _supported(self) -> Self:
+        trained = [name for name, role in self.roles.items() if role.trained]
+        if len(trained) != 1:
+            raise ValueError(
+                f"exactly one role can be trained in a run, not {len(trained)} ({', '.join(trained) or 'none'}): "
+                "set `trained: false` on the others, or train each in a run of its own"
+            )
+        names = [name for role in self.roles.values() for name in role.models]
+        if len(names) != len(set(names)):
+            raise ValueError("a model name may stand for one role only: remove the duplicate from `roles.*.models`")
+        if self.algorithm.advantage == "grpo" and self.group_size < 2:
+            raise ValueError("`advantage: grpo` compares episodes of one task: set `group_size` to 2 or more")
+        if self.algorithm.control is Control.UNPUBLISHED and self.algorithm.max_staleness < 1000:
+            raise ValueError("`control: unpublished` trains on version 0 for ever: set `max_staleness` to 1000 or more")
+        return self

@@ -1,0 +1,71 @@
+"""The central data type: a `Transition` is one LLM call as reinforcement learning sees it.
+
+Agent Lightning (arXiv 2508.03680, section 3.1) models an agent's execution as a Markov decision process: the state is
+what the LLM was shown, the action is everything it answered in one call, and the transition carries the reward that
+credit assignment gives to that call. `leyden_traces` makes these from spans; `leyden_learner` trains on them.
+
+Token ids and logprobs are packed little-endian bytes, not lists: they are copied many times and read once.
+"""
+
+from enum import StrEnum
+
+from leyden_contracts.base import Message
+from leyden_contracts.episode import Purpose
+from leyden_contracts.ids import ObjectId, RoleName, RunId
+
+
+class Call(Message):
+    """The identity of one LLM invocation inside an attempt."""
+
+    run: RunId
+    episode: ObjectId
+    attempt: int
+    number: int
+    """From 1, in the order in which replies left the gateway."""
+    role: RoleName
+    policy_version: int
+    """The adapter version that produced the tokens; 0 is the base model."""
+
+
+class Transition(Call):
+    """One call with its tokens, exactly as the engine made them."""
+
+    prompt_token_ids: bytes
+    """int32 little-endian, shape [P]."""
+    response_token_ids: bytes
+    """int32 little-endian, shape [R]. Tool-call and end-of-turn tokens included."""
+    response_logprobs: bytes
+    """float32 little-endian, shape [R], natural log, of the distribution that was sampled from."""
+    temperature: float
+    """As really used by the engine."""
+    finish_reason: str
+    """`stop`, `length` or `tool_calls`."""
+    response_id: str
+    """The engine's id of the reply; finds the same call in the engine's own log."""
+    replica: str
+    """Which replica answered."""
+
+
+class Verdict(StrEnum):
+    """Whether a trajectory may be trained on."""
+
+    COMPLETE = "complete"
+    """Every call the gateway counted is here."""
+    INCOMPLETE = "incomplete"
+    """Some are missing; never trained on."""
+
+
+class Trajectory(Message):
+    """The ordered transitions of an episode's winning attempt."""
+
+    run: RunId
+    group: ObjectId
+    episode: ObjectId
+    task: ObjectId
+    attempt: int
+    purpose: Purpose
+    reward: float
+    rewards: dict[str, float] = {}
+    verdict: Verdict
+    transitions: tuple[Transition, ...]
+    """By call number, 1 to the number of calls."""

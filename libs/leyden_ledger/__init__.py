@@ -1,0 +1,41 @@
+"""The ledger: which episodes exist, who runs them, and how each ended. Redis is the index; the store is the record.
+
+`Ledger` is one connection with a facet for each kind of user. The state table is `leyden_contracts.episode`; the
+changes are the Lua scripts beside this file, each atomic.
+"""
+
+from leyden_ledger.assembly import Closed, SpanNote
+from leyden_ledger.calls import CallPermit
+from leyden_ledger.episodes import Accepted, Claim, NewGroup
+from leyden_ledger.errors import (
+    Conflict,
+    EpisodeNotFound,
+    Fenced,
+    LedgerError,
+    RunNotFound,
+    Sealed,
+    TooManyCalls,
+)
+from leyden_ledger.ledger import Ledger
+from leyden_ledger.replicas import ReplicaStatus
+from leyden_ledger.runs import RunState, RunSummary
+
+__all__ = [
+    "Accepted",
+    "CallPermit",
+    "Claim",
+    "Closed",
+    "Conflict",
+    "EpisodeNotFound",
+    "Fenced",
+    "Ledger",
+    "LedgerError",
+    "NewGroup",
+    "ReplicaStatus",
+    "RunNotFound",
+    "RunState",
+    "RunSummary",
+    "Sealed",
+    "SpanNote",
+    "TooManyCalls",
+]

@@ -1,0 +1,175 @@
+"""Episodes: accepted, rung, claimed, kept alive, closed. Every change is compare-and-set on state and attempt."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from leyden_contracts import AttemptResult, Episode, EpisodeState, Purpose
+from leyden_ledger.errors import Conflict, EpisodeNotFound, Sealed
+from leyden_ledger.store import Scripts, key
+
+_ACCEPT_AT_ONCE = 250
+_EXPIRE_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroup:
+    """A group to accept."""
+
+    id: str
+    task: str
+    task_ref: str
+    """Where the task's JSON line is: `key#offset+length` in the object store, in bytes."""
+    purpose: Purpose
+    size: int
+    version: int | None = None
+    """Version to evaluate; None for the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What `accept` did."""
+
+    made: int
+    """Groups that were not there before."""
+    repeated: bool
+    """The idempotency key had been used for the same groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A worker's right to run one attempt."""
+
+    run: str
+    episode: str
+    attempt: int
+    group: str
+    task: str
+    purpose: Purpose
+    task_ref: str
+    policy_version: int | None
+
+
+class Episodes:
+    """What the task API, the dispatcher, the reconciler and the workers do to episodes."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+        self._redis = scripts.redis
+
+    async def accept(self, run: str, groups: Sequence[NewGroup], idempotency_key: str | None = None) -> Accepted:
+        """Enter groups and their episodes, in parts; repeat it after a crash and it completes what is missing.
+
+        Raises Conflict, Sealed.
+        """
+        fingerprint = hashlib.sha256("\n".join(group.id for group in groups).encode()).hexdigest()
+        made = 0
+        for start in range(0, len(groups), _ACCEPT_AT_ONCE):
+            part = [_without_none(group) for group in groups[start : start + _ACCEPT_AT_ONCE]]
+            last = int(start + _ACCEPT_AT_ONCE >= len(groups))
+            args = (json.dumps(part), idempotency_key or "", fingerprint, last)
+            outcome, count = await self._scripts.run("accept", run, args)
+            made += count
+            if outcome == "conflict":
+                raise Conflict
+            if outcome == "sealed":
+                raise Sealed
+            if outcome == "repeated":
+                return Accepted(0, True)
+        return Accepted(made, made == 0 and bool(groups))
+
+    async def release(self, run: str) -> int:
+        """Let as many groups start as the staleness bound allows; return how many did."""
+        return await self._scripts.run("release", run)
+
+    async def due(self, run: str, limit: int, ring_again_s: float) -> list[str]:
+        """Return episodes to ring for; each comes again after `ring_again_s` unless it has been claimed."""
+        return await self._scripts.run("due", run, (limit, int(ring_again_s * 1000)))
+
+    async def claim(self, run: str, episode: str, worker: str, lease_s: float) -> Claim | None:
+        """Start an attempt, or None if the episode is not waiting for one."""
+        found = await self._scripts.run("claim", run, (episode, worker, int(lease_s * 1000)))
+        if not found:
+            return None
+        attempt, group, purpose, task_ref, wanted, task = found
+        return Claim(run, episode, attempt, group, task, purpose, task_ref, int(wanted) if wanted else None)
+
+    async def heartbeat(self, run: str, episode: str, attempt: int, lease_s: float) -> bool:
+        """Renew the lease. False: the attempt has lost (fenced or cancelled); kill the agent."""
+        return bool(await self._scripts.run("heartbeat", run, (episode, attempt, int(lease_s * 1000))))
+
+    async def close(self, run: str, episode: str, attempt: int, result: AttemptResult) -> bool:
+        """Report how the attempt went. False: fenced, and the report is ignored."""
+        args = (
+            episode,
+            attempt,
+            result.outcome,
+            "" if result.reward is None else repr(result.reward),
+            json.dumps(result.rewards),
+            json.dumps(result.output),
+            result.reason or "",
+            result.message,
+        )
+        return bool(await self._scripts.run("close", run, args))
+
+    async def give_back(self, run: str, episode: str, attempt: int) -> bool:
+        """Return the episode unharmed, because this worker is leaving. False: fenced."""
+        return bool(await self._scripts.run("give_back", run, (episode, attempt)))
+
+    async def cancel(self, run: str, episode: str) -> bool:
+        """End the episode as cancelled; False if it has ended already. Raises EpisodeNotFound."""
+        done = await self._scripts.run("cancel", run, (episode,))
+        if done < 0:
+            raise EpisodeNotFound(f"there is no episode {episode!r} in run {run!r}")
+        return bool(done)
+
+    async def expire(self, run: str, trace_grace_s: float) -> int:
+        """End attempts whose lease ran out or whose spans did not come in time; return how many."""
+        return await self._scripts.run("expire", run, (int(trace_grace_s * 1000), _EXPIRE_AT_ONCE))
+
+    async def get(self, run: str, episode: str) -> Episode:
+        """Return one episode. Raises EpisodeNotFound."""
+        fields = await self._redis.hgetall(key(run, f"e:{episode}"))
+        if not fields:
+            raise EpisodeNotFound(f"there is no episode {episode!r} in run {run!r}")
+        return _episode(run, episode, fields)
+
+    async def get_many(self, run: str, ids: Sequence[str]) -> list[Episode]:
+        """Return the episodes of `ids` that exist, in that order."""
+        pipe = self._redis.pipeline(transaction=False)
+        for episode in ids:
+            pipe.hgetall(key(run, f"e:{episode}"))
+        rows = await pipe.execute()
+        return [_episode(run, episode, fields) for episode, fields in zip(ids, rows, strict=True) if fields]
+
+    async def list(
+        self,
+        run: str,
+        state: EpisodeState | None = None,
+        purpose: Purpose | None = None,
+        start: int = 0,
+        count: int = 100,
+    ) -> list[Episode]:
+        """Return `count` episodes from the `start`-th on, in order of acceptance; `purpose` filters that page."""
+        index = key(run, f"state:{state}" if state else "episodes")
+        page = await self.get_many(run, await self._redis.zrange(index, start, start + count - 1))
+        return [episode for episode in page if purpose in (None, episode.purpose)]
+
+
+def _without_none(group: NewGroup) -> dict[str, object]:
+    return {name: value for name, value in asdict(group).items() if value is not None}
+
+
+def _episode(run: str, episode: str, fields: dict[str, str]) -> Episode:
+    return Episode.model_validate(
+        {
+            "id": episode,
+            "run": run,
+            "reward": fields.get("reward") if fields["state"] == EpisodeState.SUCCEEDED else None,
+            "policy_version": fields.get("version"),
+            "reason": fields.get("reason"),
+            "message": fields.get("message", ""),
+            **{name: fields[name] for name in ("group", "task", "index", "purpose", "state", "attempt", "calls")},
+        }
+    )

@@ -1,0 +1,56 @@
+"""Replicas: who serves which version, by proof. A replica that stops beating is gone."""
+
+from pydantic import BaseModel, ConfigDict
+
+from leyden_ledger.store import Scripts
+
+_IDS = "leyden:replicas"
+
+
+class ReplicaStatus(BaseModel):
+    """What an adapter_loader says of its replica."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    url: str
+    """Base URL, without `/v1`."""
+    base_model: str
+    ready: list[str] = []
+    """Adapter names whose proof succeeded."""
+    rejected: dict[str, str] = {}
+    """Adapter name -> why it is withheld."""
+
+
+class Replicas:
+    """The live replicas, and the versions that they must serve."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+        self._redis = scripts.redis
+
+    async def beat(self, status: ReplicaStatus, ttl_s: float) -> None:
+        """Say that the replica lives and what it serves, for `ttl_s` seconds."""
+        await self._redis.set(f"leyden:replica:{status.id}", status.model_dump_json(), px=int(ttl_s * 1000))
+        await self._redis.sadd(_IDS, status.id)
+
+    async def leave(self, replica: str) -> None:
+        """Take the replica off the list at once."""
+        await self._redis.delete(f"leyden:replica:{replica}")
+        await self._redis.srem(_IDS, replica)
+
+    async def list(self) -> list[ReplicaStatus]:
+        """Return the live replicas, by id."""
+        ids = sorted(await self._redis.smembers(_IDS))
+        pipe = self._redis.pipeline(transaction=False)
+        for replica in ids:
+            pipe.get(f"leyden:replica:{replica}")
+        return [ReplicaStatus.model_validate_json(text) for text in await pipe.execute() if text]
+
+    async def mark_ready(self, run: str, version: int) -> bool:
+        """Record that a replica has proved `version`; this lets the groups of the next step start."""
+        return bool(await self._scripts.run("advance", run, ("ready", version)))
+
+    async def wanted(self, run: str) -> set[int]:
+        """Return the versions of `run` that replicas must serve, without 0 (the base model)."""
+        return {int(version) for version in await self._scripts.run("wanted", run)} - {0}

@@ -1,0 +1,112 @@
+"""Runs: created once, sealed when no more tasks come, finished when the learner has consumed the last group."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from leyden_contracts import RunSpec
+from leyden_ledger.errors import RunNotFound
+from leyden_ledger.store import Scripts, key
+
+_RUNS = "leyden:runs"
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    OPEN = "open"
+    """Takes tasks."""
+    SEALED = "sealed"
+    """Takes no more training tasks; the learner uses the last, possibly smaller, batch."""
+    FINISHED = "finished"
+    """Every training group is consumed. Evaluations are still welcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run's counters; reading them scans nothing."""
+
+    state: RunState
+    counts: dict[str, int]
+    """`purpose:state` (`train:queued`) -> episodes."""
+    failures: dict[str, int]
+    """Reason -> failed attempts."""
+    rewards: dict[str, tuple[float, int]]
+    """`train`, or `eval:VERSION` -> (sum of rewards, episodes)."""
+    groups_accepted: int
+    groups_released: int
+    groups_finished: int
+    groups_consumed: int
+    version_published: int
+    version_ready: int
+
+
+class Runs:
+    """The runs of this deployment."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+        self._redis = scripts.redis
+
+    async def create(self, spec: RunSpec) -> bool:
+        """Enter a run; False if it is there already."""
+        if spec.id is None:
+            raise ValueError("a run needs its id before it is entered")
+        bound = spec.algorithm
+        args = (
+            spec.model_dump_json(),
+            bound.groups_per_step,
+            bound.max_staleness,
+            spec.episodes.max_attempts,
+            spec.episodes.max_calls,
+        )
+        made = await self._scripts.run("create_run", spec.id, args)
+        # After the run's own keys, which may live on another node; a retry repairs a crash between the two.
+        await self._redis.sadd(_RUNS, spec.id)
+        return bool(made)
+
+    async def get(self, run: str) -> RunSpec:
+        """Return the run's specification. Raises RunNotFound."""
+        text = await self._redis.hget(key(run, "run"), "spec")
+        if text is None:
+            raise RunNotFound(f"there is no run {run!r}")
+        return RunSpec.model_validate_json(text)
+
+    async def list(self) -> list[str]:
+        """Return the ids of all runs, in alphabetical order."""
+        return sorted(await self._redis.smembers(_RUNS))
+
+    async def active(self) -> Sequence[str]:
+        """Return the runs that may have work. Finished ones count: they may be evaluated."""
+        return await self.list()
+
+    async def seal(self, run: str) -> bool:
+        """Take no more training tasks; False if it was sealed before. Raises RunNotFound."""
+        await self.get(run)
+        return bool(await self._scripts.run("set_run_state", run, (RunState.SEALED, RunState.OPEN)))
+
+    async def finish(self, run: str) -> bool:
+        """Mark a sealed run as finished; False if it was not sealed."""
+        return bool(await self._scripts.run("set_run_state", run, (RunState.FINISHED, RunState.SEALED)))
+
+    async def summary(self, run: str) -> RunSummary:
+        """Return the run's counters. Raises RunNotFound."""
+        pipe = self._redis.pipeline(transaction=False)
+        for name in ("run", "counts", "failures", "rewards"):
+            pipe.hgetall(key(run, name))
+        head, counts, failures, rewards = await pipe.execute()
+        if not head:
+            raise RunNotFound(f"there is no run {run!r}")
+        series = {name.removesuffix(":sum") for name in rewards if name.endswith(":sum")}
+        return RunSummary(
+            state=RunState(head["state"]),
+            counts={name: int(count) for name, count in counts.items()},
+            failures={name: int(count) for name, count in failures.items()},
+            rewards={name: (float(rewards[f"{name}:sum"]), int(rewards[f"{name}:count"])) for name in series},
+            groups_accepted=int(head["groups_accepted"]),
+            groups_released=int(head["groups_released"]),
+            groups_finished=int(head["groups_finished"]),
+            groups_consumed=int(head["groups_consumed"]),
+            version_published=int(head["published"]),
+            version_ready=int(head["ready"]),
+        )

@@ -1,0 +1,95 @@
+-- Prepended to every script. KEYS[1] is the run's hash `leyden:{RUN}:run`; all other keys share its prefix, and so its
+-- cluster slot. Time is Redis's own: no other clock decides anything.
+local P = string.sub(KEYS[1], 1, -4)
+
+local function key(name) return P .. name end
+local function episode_key(id) return P .. 'e:' .. id end
+local function group_key(id) return P .. 'g:' .. id end
+local function spans_key(id, attempt) return P .. 'a:' .. id .. ':' .. attempt end
+
+local function now()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function get(id, field) return redis.call('HGET', episode_key(id), field) end
+
+local function emit(...)
+  redis.call('XADD', key('events'), 'MAXLEN', '~', 20000, '*', ...)
+end
+
+-- Is `attempt` the live one of a running episode? This is the fence.
+local function live(id, attempt)
+  local f = redis.call('HMGET', episode_key(id), 'state', 'attempt')
+  return f[1] == 'running' and f[2] == attempt
+end
+
+-- Compare-and-set of the state, with everything that is counted by state.
+local function move(id, from, to)
+  local f = redis.call('HMGET', episode_key(id), 'state', 'purpose', 'sequence', 'version')
+  if f[1] ~= from then return false end
+  redis.call('HSET', episode_key(id), 'state', to)
+  redis.call('HINCRBY', key('counts'), f[2] .. ':' .. from, -1)
+  redis.call('HINCRBY', key('counts'), f[2] .. ':' .. to, 1)
+  redis.call('ZREM', key('state:' .. from), id)
+  redis.call('ZADD', key('state:' .. to), f[3], id)
+  redis.call('ZREM', key('due'), id)
+  if from == 'running' then
+    redis.call('ZREM', key('leases'), id)
+    if f[4] then redis.call('HINCRBY', key('pins'), f[4], -1) end
+  elseif from == 'collecting' then
+    redis.call('ZREM', key('collecting'), id)
+    redis.call('ZREM', key('assembly'), id)
+  end
+  emit('kind', 'episode', 'episode', id, 'state', to, 'purpose', f[2], 'attempt', get(id, 'attempt'))
+  return true
+end
+
+local function finish_group(group)
+  local f = redis.call('HMGET', group_key(group), 'purpose', 'version', 'size')
+  redis.call('HSET', group_key(group), 'state', 'finished')
+  if f[1] == 'train' then
+    redis.call('RPUSH', key('finished'), group)
+    redis.call('HINCRBY', KEYS[1], 'groups_finished', 1)
+  elseif f[2] then
+    redis.call('HINCRBY', key('eval_versions'), f[2], -1)
+  end
+  emit('kind', 'group', 'group', group, 'state', 'finished', 'purpose', f[1])
+end
+
+-- To a terminal state; the last episode of a group finishes the group.
+local function finish(id, from, to)
+  if not move(id, from, to) then return false end
+  redis.call('DEL', spans_key(id, get(id, 'attempt')))
+  local group = get(id, 'group')
+  local done = redis.call('HINCRBY', group_key(group), 'done', 1)
+  if done == tonumber(redis.call('HGET', group_key(group), 'size')) then finish_group(group) end
+  return true
+end
+
+-- An attempt that came to nothing: again after a back-off, or the end. Never a reward (I6).
+local function fail(id, from, reason, message)
+  local e = episode_key(id)
+  redis.call('HINCRBY', key('failures'), reason, 1)
+  redis.call('HSET', e, 'reason', reason, 'message', message)
+  redis.call('HDEL', e, 'reward', 'rewards', 'output')
+  local failures = redis.call('HINCRBY', e, 'failures', 1)
+  if failures >= tonumber(redis.call('HGET', KEYS[1], 'max_attempts')) then
+    local last = 'failed'
+    if reason == 'timeout' then last = 'timed_out' end
+    return finish(id, from, last)
+  end
+  redis.call('DEL', spans_key(id, get(id, 'attempt')))
+  if not move(id, from, 'queued') then return false end
+  redis.call('ZADD', key('due'), now() + math.min(500 * 2 ^ (failures - 1), 30000), id)
+  return true
+end
+
+-- A closed attempt goes to assembly once the span of every counted call has been noted.
+local function assemble_if_complete(id)
+  local f = redis.call('HMGET', episode_key(id), 'state', 'attempt', 'calls')
+  if f[1] ~= 'collecting' then return end
+  if redis.call('HLEN', spans_key(id, f[2])) == tonumber(f[3]) then
+    redis.call('ZADD', key('assembly'), 'NX', now(), id)
+  end
+end

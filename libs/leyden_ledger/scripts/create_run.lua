@@ -1,0 +1,7 @@
+-- ARGV: spec, groups_per_step, max_staleness, max_attempts, max_calls
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('HSET', KEYS[1], 'spec', ARGV[1], 'state', 'open', 'groups_per_step', ARGV[2], 'max_staleness', ARGV[3],
+  'max_attempts', ARGV[4], 'max_calls', ARGV[5], 'groups_accepted', 0, 'groups_released', 0, 'groups_finished', 0,
+  'groups_consumed', 0, 'published', 0, 'ready', 0)
+emit('kind', 'run', 'state', 'open')
+return 1

@@ -1,0 +1,9 @@
+-- ARGV: limit, lease milliseconds. Each item: flat list of the episode's fields, then of its spans.
+local t = now()
+local out = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('assembly'), '-inf', t, 'LIMIT', 0, ARGV[1])) do
+  redis.call('ZADD', key('assembly'), t + ARGV[2], id)
+  local f = redis.call('HMGET', episode_key(id), 'group', 'task', 'attempt', 'purpose', 'reward', 'rewards', 'calls')
+  out[#out + 1] = { id, f, redis.call('HGETALL', spans_key(id, f[3])) }
+end
+return out

@@ -1,0 +1,15 @@
+-- ARGV: grace milliseconds for spans, limit. Ends attempts whose lease ran out or whose spans never came.
+local t = now()
+local n = 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('leases'), '-inf', t, 'LIMIT', 0, ARGV[2])) do
+  fail(id, 'running', 'worker_lost', 'the lease ran out: the worker died or was cut off')
+  n = n + 1
+end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('collecting'), '-inf', t - ARGV[1], 'LIMIT', 0, ARGV[2])) do
+  -- One that waits for assembly is complete: it is late, not lost.
+  if not redis.call('ZSCORE', key('assembly'), id) then
+    fail(id, 'collecting', 'incomplete_trace', 'the span of a counted call never arrived')
+    n = n + 1
+  end
+end
+return n

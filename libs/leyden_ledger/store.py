@@ -1,0 +1,56 @@
+"""The connection to Redis, and the scripts: every state change is one of them."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.commands.core import AsyncScript
+from redis.exceptions import BusyLoadingError, ConnectionError
+
+_FOLDER = Path(__file__).parent / "scripts"
+Argument = str | int | float
+
+
+@cache
+def script_text(name: str) -> str:
+    """Return the whole text of script `name`, common part included."""
+    return "\n".join((_FOLDER / f"{part}.lua").read_text() for part in ("_common", name))
+
+
+class Scripts:
+    """Runs scripts by name against one Redis."""
+
+    def __init__(self, redis: Redis) -> None:
+        # Any: redis-py's annotations know neither `decode_responses` nor which client they are for.
+        self.redis: Any = redis
+        self._loaded: dict[str, AsyncScript] = {}
+
+    @classmethod
+    def connect(cls, url: str) -> "Scripts":
+        """Open a connection pool; nothing is sent yet."""
+        retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), 3, supported_errors=(ConnectionError, BusyLoadingError))
+        redis = Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=5,
+            socket_connect_timeout=2,
+            retry=retry,
+            health_check_interval=15,
+        )
+        return cls(redis)
+
+    async def run(self, name: str, run: str, args: Sequence[Argument] = ()) -> Any:
+        """Run script `name` on `run`'s keys."""
+        script = self._loaded.get(name)
+        if script is None:
+            script = self._loaded[name] = self.redis.register_script(script_text(name))
+        return await script(keys=[key(run, "run")], args=list(args))
+
+
+def key(run: str, name: str) -> str:
+    """Return one of `run`'s keys; the braces keep all of them on one cluster node."""
+    return f"leyden:{{{run}}}:{name}"

@@ -1,0 +1,39 @@
+"""Training: finished groups in order, and which version has been published."""
+
+from leyden_contracts import Episode, Group, episode_id
+from leyden_ledger.episodes import Episodes
+from leyden_ledger.store import Scripts, key
+
+
+class Training:
+    """What the learner asks of and tells the ledger."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+        self._redis = scripts.redis
+        self._episodes = Episodes(scripts)
+
+    async def finished_groups(self, run: str, start: int, count: int) -> list[Group]:
+        """Return up to `count` training groups from the `start`-th finished one on. The order never changes."""
+        ids = await self._redis.lrange(key(run, "finished"), start, start + count - 1)
+        pipe = self._redis.pipeline(transaction=False)
+        for group in ids:
+            pipe.hmget(key(run, f"g:{group}"), "task", "purpose", "size", "sequence", "version")
+        names = ("task", "purpose", "size", "sequence", "policy_version")
+        rows = await pipe.execute()
+        return [
+            Group.model_validate({"id": group, "run": run, **dict(zip(names, row, strict=True))})
+            for group, row in zip(ids, rows, strict=True)
+        ]
+
+    async def group_episodes(self, run: str, group: Group) -> list[Episode]:
+        """Return the group's episodes, by index."""
+        return await self._episodes.get_many(run, [episode_id(group.id, i) for i in range(group.size)])
+
+    async def publish(self, run: str, version: int) -> bool:
+        """Announce that `version` is committed in the object store; False if that was known."""
+        return bool(await self._scripts.run("advance", run, ("published", version)))
+
+    async def consumed(self, run: str, groups: int) -> bool:
+        """Record that the first `groups` finished groups are in committed checkpoints; False if that was known."""
+        return bool(await self._scripts.run("advance", run, ("groups_consumed", groups)))

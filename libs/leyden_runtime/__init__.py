@@ -1,0 +1,1 @@
+"""What every service needs to run: settings, logs, metrics, health, tokens, shutdown."""

@@ -1,0 +1,66 @@
+"""The key layout: where each kind of object lives. Nothing else builds a key."""
+
+import re
+
+from leyden_storage.base import ObjectStore
+
+_PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,159}$")
+
+
+def _join(*parts: str) -> str:
+    for part in parts:
+        if not _PART.match(part) or ".." in part:
+            raise ValueError(f"{part!r} cannot be part of an object key: use letters, digits, '.', '_' and '-'")
+    return "/".join(parts)
+
+
+def run_key(run: str) -> str:
+    """The run's specification."""
+    return _join("runs", run, "run.json")
+
+
+def tasks_key(run: str, batch: str) -> str:
+    """One upload of tasks, a JSON line each."""
+    return _join("runs", run, "tasks", f"{batch}.jsonl")
+
+
+def segments_prefix(run: str) -> str:
+    """Where a run's raw spans are."""
+    return _join("runs", run, "segments") + "/"
+
+
+def segment_key(run: str, segment: str) -> str:
+    """One durable write of raw spans (OTLP protobuf)."""
+    return _join("runs", run, "segments", f"{segment}.otlp")
+
+
+def quarantine_key(run: str, name: str) -> str:
+    """Spans that were refused, with the reason."""
+    return _join("runs", run, "quarantine", name)
+
+
+def trajectories_prefix(run: str) -> str:
+    """Where a run's trajectories are."""
+    return _join("runs", run, "trajectories") + "/"
+
+
+def trajectory_key(run: str, group: str, episode: str) -> str:
+    """One episode's trajectory."""
+    return _join("runs", run, "trajectories", group, f"{episode}.parquet")
+
+
+def adapter_prefix(run: str, role: str, version: int) -> str:
+    """The folder of one checkpoint; ends with a slash."""
+    return _join("runs", run, "adapters", role, f"v{version}") + "/"
+
+
+def manifest_key(run: str, role: str, version: int) -> str:
+    """The object whose existence commits a checkpoint."""
+    return adapter_prefix(run, role, version) + "manifest.json"
+
+
+def adapter_versions(store: ObjectStore, run: str, role: str) -> list[int]:
+    """Return the committed versions of `role`, ascending."""
+    prefix = _join("runs", run, "adapters", role) + "/v"
+    keys = (key.removeprefix(prefix) for key in store.list(prefix) if key.endswith("/manifest.json"))
+    return sorted(int(key.split("/")[0]) for key in keys)

@@ -1,0 +1,34 @@
+"""Spans in, transitions and trajectories out. Pure: no network, no files, no clock.
+
+`calls.decode_call` is where a span becomes a transition; `trajectory.build_trajectory` makes the trajectory.
+"""
+
+from leyden_traces import names
+from leyden_traces.calls import FINISH_REASONS, decode_call, encode_call, is_call, span_id, text, trace_id
+from leyden_traces.packing import (
+    MalformedSpan,
+    check_tokens,
+    pack_ids,
+    pack_logprobs,
+    unpack_ids,
+    unpack_logprobs,
+)
+from leyden_traces.trajectory import build_trajectory
+
+__all__ = [
+    "FINISH_REASONS",
+    "MalformedSpan",
+    "build_trajectory",
+    "check_tokens",
+    "decode_call",
+    "encode_call",
+    "is_call",
+    "names",
+    "pack_ids",
+    "pack_logprobs",
+    "span_id",
+    "text",
+    "trace_id",
+    "unpack_ids",
+    "unpack_logprobs",
+]

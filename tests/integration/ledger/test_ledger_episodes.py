@@ -1,0 +1,223 @@
+"""The ledger's promises, against a real Redis."""
+
+import asyncio
+
+import pytest
+from leyden_contracts import EPISODE_TRANSITIONS, AttemptResult, EpisodeState, FailureReason, RunSpec
+from leyden_ledger import Conflict, Fenced, Ledger, NewGroup, Sealed, SpanNote, TooManyCalls
+
+RUN = "run-1"
+GRADED = AttemptResult(outcome="graded", reward=1.0)
+
+
+def failed(reason: FailureReason = FailureReason.AGENT_ERROR) -> AttemptResult:
+    return AttemptResult(outcome="failed", reason=reason, message="boom")
+
+
+def group(name: str = "g", size: int = 2, **more: object) -> NewGroup:
+    return NewGroup(**{"id": name, "task": "t", "task_ref": "k#0+1", "purpose": "train", "size": size, **more})
+
+
+async def make_run(ledger: Ledger, **more: object) -> None:
+    spec = {"id": RUN, "base_model": "m", "agent": "a:b", "grader": "a:c", "group_size": 2, **more}
+    assert await ledger.runs.create(RunSpec.model_validate(spec))
+
+
+async def claimed(ledger: Ledger, *groups: NewGroup) -> int:
+    await ledger.episodes.accept(RUN, groups)
+    await ledger.episodes.release(RUN)
+    claim = await ledger.episodes.claim(RUN, "g.0", "w", 10)
+    assert claim
+    return claim.attempt
+
+
+async def state(ledger: Ledger, episode: str = "g.0") -> EpisodeState:
+    return (await ledger.episodes.get(RUN, episode)).state
+
+
+async def test_whole_life(ledger: Ledger) -> None:
+    await make_run(ledger)
+    attempt = await claimed(ledger, group(size=1))
+    assert attempt == 1
+    assert (await ledger.calls.begin(RUN, "g.0", 1)).pinned is None
+    assert await ledger.calls.pin(RUN, "g.0", 1, 3) == 3
+    assert await ledger.calls.pin(RUN, "g.0", 1, 4) == 3
+    assert await ledger.replicas.wanted(RUN) == {3}
+    assert await ledger.calls.count(RUN, "g.0", 1) == 1
+    assert await ledger.episodes.close(RUN, "g.0", 1, GRADED)
+    assert await ledger.assembly.due(RUN, 10) == []
+    await ledger.assembly.note_spans(RUN, [SpanNote("g.0", 1, 1, "seg")] * 2)
+    (closed,) = await ledger.assembly.due(RUN, 10)
+    assert (closed.calls, closed.segments, closed.reward) == (1, {1: "seg"}, 1.0)
+    assert await ledger.assembly.due(RUN, 10) == [], "leased to the first collector"
+    assert await ledger.assembly.settle(RUN, "g.0", 1)
+    assert not await ledger.assembly.settle(RUN, "g.0", 1)
+    assert await state(ledger) is EpisodeState.SUCCEEDED
+    (finished,) = await ledger.training.finished_groups(RUN, 0, 10)
+    assert finished.id == "g"
+    summary = await ledger.runs.summary(RUN)
+    assert summary.counts == {"train:queued": 0, "train:running": 0, "train:collecting": 0, "train:succeeded": 1}
+    assert summary.rewards == {"train": (1.0, 1)}
+    assert await ledger.replicas.wanted(RUN) == set()
+
+
+async def test_of_many_claims_one_wins(ledger: Ledger) -> None:
+    await make_run(ledger)
+    await ledger.episodes.accept(RUN, [group()])
+    await ledger.episodes.release(RUN)
+    claims = await asyncio.gather(*(ledger.episodes.claim(RUN, "g.0", f"w{i}", 10) for i in range(20)))
+    assert sum(claim is not None for claim in claims) == 1
+
+
+async def test_a_lost_lease_fences_the_old_attempt(ledger: Ledger) -> None:
+    await make_run(ledger)
+    await ledger.episodes.accept(RUN, [group()])
+    await ledger.episodes.release(RUN)
+    assert await ledger.episodes.claim(RUN, "g.0", "w", 0.05)
+    await asyncio.sleep(0.1)
+    assert await ledger.episodes.expire(RUN, 60) == 1
+    second = await ledger.episodes.claim(RUN, "g.0", "w2", 10)
+    assert second and second.attempt == 2
+    assert not await ledger.episodes.heartbeat(RUN, "g.0", 1, 10)
+    assert not await ledger.episodes.close(RUN, "g.0", 1, GRADED)
+    assert not await ledger.episodes.give_back(RUN, "g.0", 1)
+    for step in (ledger.calls.begin, ledger.calls.count):
+        with pytest.raises(Fenced):
+            await step(RUN, "g.0", 1)
+    with pytest.raises(Fenced):
+        await ledger.calls.pin(RUN, "g.0", 1, 1)
+    await ledger.assembly.note_spans(RUN, [SpanNote("g.0", 1, 1, "old")])
+    assert await ledger.episodes.close(RUN, "g.0", 2, GRADED)
+    (closed,) = await ledger.assembly.due(RUN, 10)
+    assert closed.segments == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "end"), [(FailureReason.AGENT_ERROR, "failed"), (FailureReason.TIMEOUT, "timed_out")]
+)
+async def test_attempts_run_out(ledger: Ledger, reason: FailureReason, end: str) -> None:
+    await make_run(ledger, episodes={"max_attempts": 2})
+    await claimed(ledger, group(size=1))
+    assert await ledger.episodes.close(RUN, "g.0", 1, failed(reason))
+    assert await state(ledger) is EpisodeState.QUEUED
+    assert await ledger.episodes.due(RUN, 10, 5) == [], "it waits for its back-off"
+    await asyncio.sleep(0.6)
+    assert await ledger.episodes.due(RUN, 10, 5) == ["g.0"]
+    assert await ledger.episodes.claim(RUN, "g.0", "w", 10)
+    assert await ledger.episodes.close(RUN, "g.0", 2, failed(reason))
+    episode = await ledger.episodes.get(RUN, "g.0")
+    assert (episode.state, episode.reward, episode.reason, episode.message) == (end, None, reason, "boom")
+    assert [g.id for g in await ledger.training.finished_groups(RUN, 0, 10)] == ["g"]
+    assert (await ledger.runs.summary(RUN)).failures == {reason: 2}
+
+
+async def test_a_missing_span_is_retried_and_carries_no_reward(ledger: Ledger) -> None:
+    await make_run(ledger)
+    await claimed(ledger, group())
+    await ledger.calls.count(RUN, "g.0", 1)
+    assert await ledger.episodes.close(RUN, "g.0", 1, GRADED)
+    assert await ledger.episodes.expire(RUN, 60) == 0
+    await asyncio.sleep(0.02)
+    assert await ledger.episodes.expire(RUN, 0.01) == 1
+    assert await state(ledger) is EpisodeState.QUEUED
+    assert not await ledger.redis.hexists(f"leyden:{{{RUN}}}:e:g.0", "reward")
+
+
+async def test_give_back_costs_no_attempt(ledger: Ledger) -> None:
+    await make_run(ledger, episodes={"max_attempts": 1})
+    await claimed(ledger, group())
+    assert await ledger.episodes.give_back(RUN, "g.0", 1)
+    claim = await ledger.episodes.claim(RUN, "g.0", "w2", 10)
+    assert claim and claim.attempt == 2
+
+
+async def test_release_follows_the_staleness_bound(ledger: Ledger) -> None:
+    await make_run(ledger, algorithm={"groups_per_step": 2, "max_staleness": 1})
+    await ledger.episodes.accept(RUN, [group(f"g{i}", 2) for i in range(9)])
+    assert await ledger.episodes.claim(RUN, "g0.0", "w", 10) is None, "not released yet"
+    assert await ledger.episodes.release(RUN) == 4
+    assert await ledger.episodes.release(RUN) == 0
+    assert await ledger.training.publish(RUN, 1)
+    assert await ledger.episodes.release(RUN) == 0, "published is not proved"
+    assert await ledger.replicas.mark_ready(RUN, 1)
+    assert await ledger.episodes.release(RUN) == 2
+    assert len(await ledger.episodes.due(RUN, 100, 5)) == 12
+
+
+async def test_the_same_upload_twice_makes_the_same_episodes(ledger: Ledger) -> None:
+    await make_run(ledger)
+    groups = [group(f"g{i}") for i in range(600)]
+    first = await ledger.episodes.accept(RUN, groups, "key")
+    again = await ledger.episodes.accept(RUN, groups, "key")
+    assert (first.made, first.repeated, again.made, again.repeated) == (600, False, 0, True)
+    assert len(await ledger.episodes.list(RUN, count=2000)) == 1200
+    with pytest.raises(Conflict):
+        await ledger.episodes.accept(RUN, [group("other")], "key")
+
+
+async def test_a_sealed_run_takes_evaluations_only(ledger: Ledger) -> None:
+    await make_run(ledger)
+    assert await ledger.runs.seal(RUN)
+    assert not await ledger.runs.seal(RUN)
+    with pytest.raises(Sealed):
+        await ledger.episodes.accept(RUN, [group()])
+    assert (await ledger.episodes.accept(RUN, [group("e", purpose="eval")])).made == 1
+
+
+async def test_evaluations_keep_their_version_wanted_and_are_not_announced(ledger: Ledger) -> None:
+    await make_run(ledger)
+    await ledger.training.publish(RUN, 2)
+    await ledger.episodes.accept(
+        RUN, [group("e", 1, purpose="eval", version=1), group("n", 1, purpose="eval")]
+    )
+    assert await ledger.replicas.wanted(RUN) == {1, 2}
+    claim = await ledger.episodes.claim(RUN, "e.0", "w", 10)
+    assert claim and claim.policy_version == 1
+    newest = await ledger.episodes.claim(RUN, "n.0", "w", 10)
+    assert newest and newest.policy_version == 2
+    await ledger.episodes.close(RUN, "e.0", 1, GRADED)
+    await ledger.assembly.settle(RUN, "e.0", 1)
+    assert await ledger.training.finished_groups(RUN, 0, 10) == []
+    assert await ledger.replicas.wanted(RUN) == {2}
+
+
+async def test_cancel(ledger: Ledger) -> None:
+    await make_run(ledger)
+    await claimed(ledger, group())
+    assert await ledger.episodes.cancel(RUN, "g.0")
+    assert not await ledger.episodes.cancel(RUN, "g.0")
+    assert not await ledger.episodes.heartbeat(RUN, "g.0", 1, 10)
+    assert await state(ledger) is EpisodeState.CANCELLED
+
+
+async def test_calls_are_limited(ledger: Ledger) -> None:
+    await make_run(ledger, episodes={"max_calls": 1})
+    await claimed(ledger, group())
+    await ledger.calls.count(RUN, "g.0", 1)
+    with pytest.raises(TooManyCalls):
+        await ledger.calls.begin(RUN, "g.0", 1)
+
+
+async def test_events_follow_only_the_state_table(ledger: Ledger) -> None:
+    await make_run(ledger, episodes={"max_attempts": 2})
+    await claimed(ledger, group(size=1))
+    await ledger.episodes.close(RUN, "g.0", 1, failed())
+    await asyncio.sleep(0.6)
+    await ledger.episodes.claim(RUN, "g.0", "w", 10)
+    await ledger.episodes.close(RUN, "g.0", 2, GRADED)
+    await ledger.assembly.settle(RUN, "g.0", 2)
+    events = [fields for _, fields in await ledger.events.read(RUN)]
+    states = ["queued"] + [fields["state"] for fields in events if fields["kind"] == "episode"]
+    assert states == ["queued", "running", "queued", "running", "collecting", "succeeded"]
+    for before, after in zip(states, states[1:], strict=False):
+        assert EpisodeState(after) in EPISODE_TRANSITIONS[EpisodeState(before)]
+
+
+async def test_a_replica_that_stops_beating_is_gone(ledger: Ledger) -> None:
+    from leyden_ledger import ReplicaStatus
+
+    status = ReplicaStatus(id="r", url="http://x", base_model="m", ready=["a"])
+    await ledger.replicas.beat(status, 0.1)
+    assert await ledger.replicas.list() == [status]
+    await asyncio.sleep(0.15)
+    assert await ledger.replicas.list() == []
