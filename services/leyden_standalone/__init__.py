@@ -1,0 +1,1 @@
+"""All of Leyden on one machine: `leyden up` and `leyden demo`."""
