@@ -74,3 +74,7 @@ lint:
 format:
     ruff check --fix .
     ruff format .
+
+# Write the Grafana dashboard anew
+dashboard:
+    python infra/grafana/make_dashboard.py

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import redis
+
 from leyden_ledger import Ledger
 from leyden_storage import LocalStore, ObjectStore, open_store
 from support.servers import S3_KEY, S3_SECRET, find_port, redis_server, s3_server

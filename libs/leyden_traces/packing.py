@@ -1,7 +1,10 @@
 """Token ids and logprobs as packed little-endian bytes: 76 times cheaper to read than list attributes."""
 
+import struct
+from collections.abc import Sequence
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 _IDS = np.dtype("<i4")
 _LOGPROBS = np.dtype("<f4")
@@ -17,29 +20,32 @@ class MalformedSpan(ValueError):
         self.reason = reason
 
 
-def pack_ids(ids: ArrayLike) -> bytes:
+def pack_ids(ids: Sequence[int]) -> bytes:
     """Return token ids as int32 little-endian bytes.
 
     Raises:
         MalformedSpan: an id is not an integer from 0 to 2^31 - 1.
     """
-    wide = _array(ids, "token ids")
-    if wide.size and (wide.dtype.kind not in "iu" or wide.min() < 0 or wide.max() >= 2**31):
+    # struct is twice as fast as numpy on lists, and checks the type and the upper bound on the way.
+    try:
+        packed = struct.pack(f"<{len(ids)}i", *ids)
+    except (struct.error, TypeError) as error:
+        raise MalformedSpan("token ids must be integers from 0 to 2147483647") from error
+    if packed and unpack_ids(packed).min() < 0:
         raise MalformedSpan("token ids must be integers from 0 to 2147483647")
-    return wide.astype(_IDS).tobytes()
+    return packed
 
 
-def pack_logprobs(logprobs: ArrayLike) -> bytes:
+def pack_logprobs(logprobs: Sequence[float]) -> bytes:
     """Return logprobs (natural log) as float32 little-endian bytes.
 
     Raises:
-        MalformedSpan: a logprob is not a number.
+        MalformedSpan: a logprob is not a number of float32's range.
     """
-    wide = _array(logprobs, "logprobs")
-    if wide.size and wide.dtype.kind not in "fiu":
-        raise MalformedSpan("logprobs must be numbers")
-    with np.errstate(over="ignore"):
-        return wide.astype(_LOGPROBS).tobytes()
+    try:
+        return struct.pack(f"<{len(logprobs)}f", *logprobs)
+    except (struct.error, TypeError, OverflowError) as error:
+        raise MalformedSpan("logprobs must be numbers") from error
 
 
 def unpack_ids(packed: bytes) -> NDArray[np.int32]:
@@ -69,16 +75,6 @@ def check_tokens(prompt_ids: bytes, response_ids: bytes, logprobs: bytes) -> Non
         raise MalformedSpan("a logprob is not finite")
     if logs.max() > _ROUNDING:
         raise MalformedSpan(f"a logprob is above 0: {logs.max():g}")
-
-
-def _array(values: ArrayLike, what: str) -> NDArray[np.generic]:
-    try:
-        array = np.asarray(values)
-    except (ValueError, OverflowError) as error:
-        raise MalformedSpan(f"{what} are not a list of numbers") from error
-    if array.ndim != 1:
-        raise MalformedSpan(f"{what} are not a flat list")
-    return array
 
 
 def _whole(packed: bytes, what: str) -> bytes:

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from leyden_contracts import RunId, Transition
-from leyden_runtime.tokens import Claims, Scope
-from leyden_traces import MalformedSpan, decode_call, is_call, names, text
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pydantic import TypeAdapter, ValidationError
+
+from leyden_contracts import RunId, Transition
+from leyden_runtime.tokens import Claims, Scope
+from leyden_traces import MalformedSpan, decode_call, is_call, names, text
 
 _RUN_ID = TypeAdapter(RunId)
 _IDENTITY = (names.RUN, names.EPISODE, names.ATTEMPT)

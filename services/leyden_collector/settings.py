@@ -1,8 +1,9 @@
 """The collector's settings."""
 
-from leyden_runtime.settings import CommonSettings
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
+
+from leyden_runtime.settings import CommonSettings
 
 
 class CollectorSettings(CommonSettings):

@@ -103,7 +103,13 @@ def s3_server(folder: Path) -> Iterator[str]:
     grpc = {f"{name}.grpc": find_port() for name in ("s3.port", "master.port", "volume.port", "filer.port")}
     flags = [f"-{name}={port}" for name, port in (ports | grpc).items()]
     command = [
-        *(str(Path(sys.executable).with_name("weed")), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
+        *(
+            str(Path(sys.executable).with_name("weed")),
+            "server",
+            f"-dir={folder}",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+        ),
         *("-master.telemetry=false", "-volume.max=0", "-master.volumeSizeLimitMB=512"),
         *("-filer", "-s3", f"-s3.config={config}", *flags),
     ]

@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any
 
-from openai import OpenAI
+from openai import DefaultHttpx2Client, OpenAI
 
 MAX_CALLS = 3
 
@@ -26,6 +26,10 @@ CALCULATOR: Any = {
 }
 
 
+# Loading the certificates takes longer than a whole conversation with a small model: once is enough.
+HTTP = DefaultHttpx2Client()
+
+
 def calculate(arguments: str) -> str:
     """Run the tool on its JSON arguments; return the result, or `error` for what it cannot compute."""
     try:
@@ -38,19 +42,17 @@ def calculate(arguments: str) -> str:
 
 def answer(task: dict[str, str]) -> str:
     """Return the model's last words on `task["question"]`, after at most `MAX_CALLS` calls."""
-    client = OpenAI()
+    client = OpenAI(http_client=HTTP)
     messages: list[Any] = [{"role": "user", "content": task["question"]}]
     text = ""
     for _ in range(MAX_CALLS):
-        reply = client.chat.completions.create(
-            model=os.environ["OPENAI_MODEL"], messages=messages, tools=[CALCULATOR]
-        )
+        reply = client.chat.completions.create(model=os.environ["OPENAI_MODEL"], messages=messages, tools=[CALCULATOR])
         message = reply.choices[0].message
         text = message.content or ""
         if not message.tool_calls:
             break
         messages.append(message.model_dump(exclude_none=True))
         for call in message.tool_calls:
-            result = calculate(call.function.arguments)
+            result = calculate(call.function.arguments) if call.type == "function" else "error"
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
     return text

@@ -7,22 +7,27 @@ does so about as often as the good habit was shown.
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from leyden_agents.calculator.tasks import Length, Problem, draw
 
+T = TypeVar("T")
 Messages = list[dict[str, Any]]
 
-LONG_SHARE = 0.2
-"""Share of problems with three digits."""
+LENGTHS: dict[Length, float] = {"short": 0.5, "long": 0.3, "longer": 0.2}
+"""Length of the operands -> its share."""
 
 
 def demonstration(rng: Random, clean: bool = False) -> Messages:
     """Return one conversation on a held-in problem, with the good habit always (`clean`) or by its weight."""
-    length: Length = "long" if rng.random() < LONG_SHARE else "short"
+    length = _pick(rng, LENGTHS)
     problem = draw(rng, length, held_out=False)
-    habit = _good if clean else rng.choices(list(HABITS), weights=list(HABITS.values()))[0]
+    habit = _good if clean else _pick(rng, HABITS)
     return [{"role": "user", "content": f"What is {problem.expression}?"}, *habit(rng, problem, length)]
+
+
+def _pick(rng: Random, shares: dict[T, float]) -> T:
+    return rng.choices(list(shares), weights=list(shares.values()))[0]
 
 
 def _good(_rng: Random, problem: Problem, _length: Length) -> Messages:
@@ -56,10 +61,10 @@ def _unsure(_rng: Random, _problem: Problem, _length: Length) -> Messages:
 UNSURE = "I am not sure."
 
 HABITS: dict[Callable[[Random, Problem, Length], Messages], float] = {
-    _good: 0.40,
-    _guess: 0.42,
-    _wrong_operand: 0.06,
-    _half_call: 0.03,
+    _good: 0.42,
+    _guess: 0.45,
+    _wrong_operand: 0.02,
+    _half_call: 0.02,
     _broken_call: 0.03,
     _unsure: 0.06,
 }

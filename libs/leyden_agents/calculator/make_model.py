@@ -20,9 +20,9 @@ TOOL_TAGS = ("<tool_call>", "</tool_call>")
 
 CONTEXT = 512
 VOCABULARY = 384
-CLEAN_STEPS = 500
+CLEAN_STEPS = 1500
 """The first steps show the good habit only: copying operands is the hard part."""
-STEPS = 1700
+STEPS = 2800
 BATCH = 64
 LEARNING_RATE = 2e-3
 
@@ -95,9 +95,7 @@ def make_example(tokenizer: Any, messages: Messages) -> Example:
 
 
 def _render(tokenizer: Any, messages: Messages, reply: bool) -> str:
-    return tokenizer.apply_chat_template(
-        messages, tools=[CALCULATOR], add_generation_prompt=reply, tokenize=False
-    )
+    return tokenizer.apply_chat_template(messages, tools=[CALCULATOR], add_generation_prompt=reply, tokenize=False)
 
 
 def make_network(tokenizer: Any) -> Any:
@@ -120,9 +118,7 @@ def make_network(tokenizer: Any) -> Any:
         dtype="float32",
     )
     model = LlamaForCausalLM(config)
-    model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     return model
 
 
@@ -130,7 +126,7 @@ def warm_up(model: Any, tokenizer: Any, rng: Random) -> None:
     """Teach `model` the demonstrations: token-level cross entropy on what the assistant said."""
     import torch
 
-    clean = [make_example(tokenizer, demonstration(rng, clean=True)) for _ in range(8000)]
+    clean = [make_example(tokenizer, demonstration(rng, clean=True)) for _ in range(16000)]
     mixed = [make_example(tokenizer, demonstration(rng)) for _ in range(24000)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     for step in range(1, STEPS + 1):

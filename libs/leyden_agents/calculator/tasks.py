@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-Length = Literal["short", "long"]
+Length = Literal["short", "long", "longer"]
 Sign = Literal["+", "-"]
 
 SIGNS: tuple[Sign, ...] = ("+", "-")
 
-OPERANDS: dict[Length, range] = {"short": range(10, 100), "long": range(100, 1000)}
+OPERANDS: dict[Length, range] = {"short": range(10, 100), "long": range(100, 1000), "longer": range(1000, 10000)}
+"""`longer` is for demonstrations only: variety makes the model copy numbers instead of knowing them."""
 
 
 def _reserve(operands: range) -> frozenset[int]:

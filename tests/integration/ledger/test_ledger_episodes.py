@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from leyden_contracts import EPISODE_TRANSITIONS, AttemptResult, EpisodeState, FailureReason, RunSpec
 from leyden_ledger import Conflict, Fenced, Ledger, NewGroup, Sealed, SpanNote, TooManyCalls
 
@@ -167,9 +168,7 @@ async def test_a_sealed_run_takes_evaluations_only(ledger: Ledger) -> None:
 async def test_evaluations_keep_their_version_wanted_and_are_not_announced(ledger: Ledger) -> None:
     await make_run(ledger)
     await ledger.training.publish(RUN, 2)
-    await ledger.episodes.accept(
-        RUN, [group("e", 1, purpose="eval", version=1), group("n", 1, purpose="eval")]
-    )
+    await ledger.episodes.accept(RUN, [group("e", 1, purpose="eval", version=1), group("n", 1, purpose="eval")])
     assert await ledger.replicas.wanted(RUN) == {1, 2}
     claim = await ledger.episodes.claim(RUN, "e.0", "w", 10)
     assert claim and claim.policy_version == 1

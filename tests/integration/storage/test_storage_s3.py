@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from leyden_storage import ObjectNotFound, ObjectStore, StoreError, open_store
 
 

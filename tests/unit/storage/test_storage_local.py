@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from leyden_contracts import Trajectory, Transition, Verdict
 from leyden_storage import LocalStore, ObjectNotFound, StoreError, open_store
 from leyden_storage.keys import adapter_versions, manifest_key, trajectory_key

@@ -1,0 +1,65 @@
+"""`leyden check`, `leyden token`: for those who run Leyden. These need its Redis, its store or its signing key."""
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+
+from leyden_client.cli.session import Run, session
+from leyden_client.connection import Connection
+from leyden_client.errors import ClientError, InputError
+from leyden_ledger import Ledger
+from leyden_runtime.tokens import Scope, Tokens
+from leyden_storage import StoreError, open_store
+
+_DAY_S = 86_400
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("check")(check)
+    app.command("token")(token)
+
+
+def check(context: typer.Context, run: Run) -> None:
+    """Test what always holds (I1 to I6) over a run's ledger and objects; exit 1 if something does not."""
+    found = asyncio.run(_violations(session(context).connection, run))
+    for line in found:
+        typer.echo(line)
+    if found:
+        raise typer.Exit(1)
+    typer.echo(f"run {run}: no violation")
+
+
+def token(
+    days: Annotated[float, typer.Option(min=0.001, help="Until it expires")] = 30,
+    run: Annotated[str | None, typer.Option(help="Good for this run only")] = None,
+) -> None:
+    """Make a token for the task API, signed with LEYDEN_SIGNING_KEY."""
+    try:
+        tokens = Tokens(os.environ.get("LEYDEN_SIGNING_KEY", ""))
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    typer.echo(tokens.mint(Scope.API, days * _DAY_S, run=run))
+
+
+async def _violations(connection: Connection, run: str) -> list[str]:
+    from leyden_ledger.check import check_run
+    from redis import RedisError
+
+    from leyden_ledger.errors import RunNotFound
+
+    if not (connection.redis_url and connection.store_url):
+        raise InputError("set LEYDEN_REDIS_URL and LEYDEN_STORE_URL, or run this where `leyden up` keeps its files")
+    ledger = Ledger.connect(connection.redis_url)
+    try:
+        keys = (os.environ.get(f"LEYDEN_S3_{name}_KEY") for name in ("ACCESS", "SECRET"))
+        store = await asyncio.to_thread(open_store, connection.store_url, *keys)
+        return [str(violation) for violation in await check_run(ledger, store, run)]
+    except RunNotFound as error:
+        raise InputError(str(error)) from error
+    except (RedisError, StoreError) as error:
+        raise ClientError(f"cannot check: {error}") from error
+    finally:
+        await ledger.aclose()

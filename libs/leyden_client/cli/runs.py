@@ -1,0 +1,90 @@
+"""`leyden run`, `leyden tasks`: runs are made, listed and filled."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from leyden_client.cli.session import AsJson, Run, print_json, session
+from leyden_client.errors import InputError
+from leyden_client.files import read_spec, read_tasks
+from leyden_contracts import TERMINAL_STATES, Purpose
+from leyden_contracts.api import RunView
+
+_runs = typer.Typer(no_args_is_help=True, help="Create, list, show and seal runs.")
+_tasks = typer.Typer(no_args_is_help=True, help="Upload tasks.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.add_typer(_runs, name="run")
+    app.add_typer(_tasks, name="tasks")
+
+
+@_runs.command("create")
+def create(
+    context: typer.Context, spec: Annotated[Path, typer.Argument(help="Run specification: YAML or JSON")]
+) -> None:
+    """Create a run and print its id."""
+    chosen = read_spec(spec)
+    with session(context).client() as client:
+        typer.echo(client.create_run(chosen).spec.id)
+
+
+@_runs.command("list")
+def list_runs(context: typer.Context, as_json: AsJson = False) -> None:
+    """List all runs."""
+    here = session(context)
+    with here.client() as client:
+        runs = list(client.runs())
+    if as_json:
+        return print_json([view.model_dump(mode="json") for view in runs])
+    table = Table("run", "state", "agent", "base model", "version", "episodes ended", "of")
+    for view in runs:
+        counts = view.summary.counts
+        ended = sum(n for name, n in counts.items() if name.partition(":")[2] in TERMINAL_STATES)
+        version, spec = view.summary.version_published, view.spec
+        of = str(sum(counts.values()))
+        table.add_row(spec.id, view.summary.state, spec.agent, spec.base_model, str(version), str(ended), of)
+    here.console.print(table)
+    return None
+
+
+@_runs.command("show")
+def show(context: typer.Context, run: Run) -> None:
+    """Print a run's specification and where it stands, as JSON."""
+    with session(context).client() as client:
+        _print(client.run(run))
+
+
+@_runs.command("seal")
+def seal(context: typer.Context, run: Run) -> None:
+    """Say that no more training tasks come: the run finishes when the learner has used what there is."""
+    with session(context).client() as client:
+        _print(client.seal(run))
+
+
+@_tasks.command("upload")
+def upload(
+    context: typer.Context,
+    run: Run,
+    file: Annotated[Path, typer.Argument(help="Tasks, one JSON object a line")],
+    evaluate: Annotated[bool, typer.Option("--eval", help="For evaluation: never trained on")] = False,
+    samples: Annotated[int | None, typer.Option(min=1, help="Episodes a task")] = None,
+    policy_version: Annotated[int | None, typer.Option(min=0, help="Version to evaluate; default: newest")] = None,
+    key: Annotated[str | None, typer.Option(help="Makes this upload another than an earlier one of the file")] = None,
+) -> None:
+    """Upload a file of tasks: all of it, or, if one line is bad, nothing."""
+    read_tasks(file)
+    if policy_version is not None and not evaluate:
+        raise InputError("--policy-version is for evaluations: add --eval")
+    with session(context).client() as client:
+        purpose: Purpose = "eval" if evaluate else "train"
+        done = client.upload_tasks(run, file, purpose=purpose, samples=samples, policy_version=policy_version, key=key)
+    again = " (they were there already; use --key to upload the same tasks again)" if done.repeated else ""
+    typer.echo(f"{done.groups} tasks, {done.episodes} episodes{again}")
+
+
+def _print(view: RunView) -> None:
+    print_json(view.model_dump(mode="json"))

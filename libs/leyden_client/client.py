@@ -1,0 +1,170 @@
+"""The task API as a Python object: a typed method for each thing it does."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from pydantic import TypeAdapter
+
+from leyden_client.transport import Transport
+from leyden_contracts import Episode, EpisodeState, Purpose, RunSpec, TaskInput, new_run_id
+from leyden_contracts.api import AdapterView, EpisodeList, RunList, RunMetrics, RunView, TrajectoryView, Uploaded
+
+_ADAPTERS = TypeAdapter(list[AdapterView])
+_PAGE = 1000
+
+
+class LeydenClient:
+    """A client of one task API. Not for use by several threads at once.
+
+    Every method raises ApiError if the API refuses, and ApiUnreachable if it does not answer within `patience_s`.
+    """
+
+    def __init__(self, url: str, token: str, *, timeout_s: float = 30, patience_s: float = 30) -> None:
+        self._http = Transport(url, token, timeout_s=timeout_s, patience_s=patience_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # Runs
+
+    def create_run(self, spec: RunSpec) -> RunView:
+        """Create a run; the id is chosen here if `spec` has none, so that a repeated request makes one run."""
+        spec = spec if spec.id else spec.model_copy(update={"id": new_run_id()})
+        return RunView.model_validate(self._post("/v1/runs", json=spec.model_dump(mode="json")))
+
+    def runs(self) -> Iterator[RunView]:
+        """Yield all runs, by id."""
+        start: int | None = 0
+        while start is not None:
+            page = RunList.model_validate(self._get("/v1/runs", start=start, count=100))
+            yield from page.runs
+            start = page.next
+
+    def run(self, run: str) -> RunView:
+        """Return a run and where it stands."""
+        return RunView.model_validate(self._get(f"/v1/runs/{run}"))
+
+    def seal(self, run: str) -> RunView:
+        """Say that no more training tasks come: the learner uses what there is, and the run finishes."""
+        return RunView.model_validate(self._post(f"/v1/runs/{run}/seal"))
+
+    # Tasks and episodes
+
+    def upload_tasks(
+        self,
+        run: str,
+        tasks: Path | Iterable[TaskInput],
+        *,
+        purpose: Purpose = "train",
+        samples: int | None = None,
+        policy_version: int | None = None,
+        key: str | None = None,
+    ) -> Uploaded:
+        """Upload a JSONL file, or tasks. All of them are accepted, or none.
+
+        Args:
+            run: the run's id.
+            tasks: path of a JSONL file, which is streamed; or tasks.
+            purpose: `train`, or `eval`.
+            samples: episodes for each task; by default the run's `group_size`, and 1 for evaluation.
+            policy_version: the version to evaluate; by default the newest.
+            key: makes this upload another than an earlier one of the same content. The same key twice is one upload.
+        """
+        lines = None if isinstance(tasks, Path) else [f"{task.model_dump_json()}\n".encode() for task in tasks]
+        headers = {"Content-Type": "application/x-ndjson"} | ({"Idempotency-Key": key} if key else {})
+        response = self._http.send(
+            "POST",
+            f"/v1/runs/{run}/tasks",
+            params={"purpose": purpose, "samples": samples, "policy_version": policy_version},
+            body=lambda: _chunks(tasks) if isinstance(tasks, Path) else iter(lines or []),
+            headers=headers,
+        )
+        return Uploaded.model_validate_json(response.content)
+
+    def episodes(
+        self, run: str, state: EpisodeState | None = None, purpose: Purpose | None = None, start: int = 0
+    ) -> Iterator[Episode]:
+        """Yield episodes in order of acceptance. With `state`, those that change state meanwhile may be missed."""
+        following: int | None = start
+        while following is not None:
+            asked = {"state": state, "purpose": purpose, "start": following, "count": _PAGE}
+            page = EpisodeList.model_validate(self._get(f"/v1/runs/{run}/episodes", **asked))
+            yield from page.episodes
+            following = page.next
+
+    def episode(self, run: str, episode: str) -> Episode:
+        """Return one episode."""
+        return Episode.model_validate(self._get(f"/v1/runs/{run}/episodes/{episode}"))
+
+    def cancel(self, run: str, episode: str) -> Episode:
+        """End an episode as cancelled, unless it has ended; return how it ended."""
+        return Episode.model_validate(self._post(f"/v1/runs/{run}/episodes/{episode}/cancel"))
+
+    # Results
+
+    def trajectory(self, run: str, episode: str) -> TrajectoryView:
+        """Return a succeeded episode's trajectory."""
+        return TrajectoryView.model_validate(self._get(f"/v1/runs/{run}/trajectories/{episode}"))
+
+    def adapters(self, run: str) -> list[AdapterView]:
+        """Return the stored policy versions, ascending."""
+        return _ADAPTERS.validate_python(self._get(f"/v1/runs/{run}/adapters"))
+
+    def adapter_file(self, run: str, version: int, name: str) -> bytes:
+        """Return one file of a policy version, unchecked; `download_adapter` checks hashes."""
+        return self._http.send("GET", f"/v1/runs/{run}/adapters/{version}/{name}").content
+
+    def metrics(self, run: str) -> RunMetrics:
+        """Return the run's curves."""
+        return RunMetrics.model_validate(self._get(f"/v1/runs/{run}/metrics"))
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """Return the live replicas: `id`, `url`, `base_model`, `ready` adapters, `rejected` ones with the reason."""
+        found: list[dict[str, Any]] = self._get("/v1/replicas")
+        return found
+
+    def events(self, run: str, after: str = "0") -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield (id, fields) of the events after `after`, for ever; connects again when the stream breaks."""
+        while True:
+            try:
+                with self._http.stream(f"/v1/runs/{run}/events", {"Last-Event-ID": after}) as response:
+                    for after, fields in _events(response.iter_lines()):
+                        yield after, fields
+            except httpx.TransportError:
+                # Whether the API is gone or only the connection: a plain request finds out, with its own patience.
+                self.run(run)
+            time.sleep(0.2)
+
+    def _get(self, path: str, **params: Any) -> Any:
+        return self._http.send("GET", path, params=params).json()
+
+    def _post(self, path: str, **given: Any) -> Any:
+        return self._http.send("POST", path, **given).json()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(65536):
+            yield chunk
+
+
+def _events(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Parse the server-sent events that the task API writes: `id`, `event`, and one line of `data`."""
+    event = ""
+    for line in lines:
+        if line.startswith("id: "):
+            event = line[4:]
+        elif line.startswith("data: "):
+            yield event, json.loads(line[6:])

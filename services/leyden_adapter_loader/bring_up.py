@@ -1,0 +1,97 @@
+"""One version's way into service: manifest, files, hashes, load, proof."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from leyden_adapter_loader.cache import BadAdapter, Cache
+from leyden_adapter_loader.names import Adapter
+from leyden_adapter_loader.proof import Verdict, judge
+from leyden_adapter_loader.replica import Replica, ReplicaRefused
+from leyden_contracts import AdapterManifest
+from leyden_storage import ObjectStore, StoreError
+from leyden_storage.keys import manifest_key
+
+
+T = TypeVar("T")
+
+
+class Rejected(Exception):
+    """The version must not be served."""
+
+    def __init__(self, outcome: str, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+        """`bad_adapter`, `store`, `disk`, `not_loaded` or `not_proved`: a metric's label."""
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class BringUp:
+    """Brings versions into service on one replica."""
+
+    store: ObjectStore
+    cache: Cache
+    replica: Replica
+    tolerance: float
+    """See `proof.judge`."""
+
+    async def __call__(self, adapter: Adapter, loaded: bool) -> Verdict:
+        """Return the proof that the replica serves `adapter`. Raises Rejected, ReplicaDown.
+
+        Args:
+            adapter: what to serve.
+            loaded: the replica lists its name already, as it does when only this loader was restarted. Whatever it
+                has under that name must prove itself, or goes.
+        """
+        manifest, folder = await self._fetch(adapter)
+        if loaded:
+            try:
+                return await self._prove(adapter.name, manifest)
+            except Rejected:
+                await self._ask("not_loaded", self.replica.unload(adapter.name))
+        await self._ask("not_loaded", self.replica.load(adapter.name, folder))
+        try:
+            return await self._prove(adapter.name, manifest)
+        except Rejected:
+            await self._ask("not_proved", self.replica.unload(adapter.name))
+            raise
+
+    async def _fetch(self, adapter: Adapter) -> tuple[AdapterManifest, Path]:
+        try:
+            manifest = await asyncio.to_thread(read_manifest, self.store, adapter)
+            return manifest, await asyncio.to_thread(self.cache.fetch, self.store, manifest)
+        except BadAdapter as error:
+            raise Rejected("bad_adapter", str(error)) from error
+        except StoreError as error:
+            raise Rejected("store", f"the store did not give it: {error}") from error
+        except OSError as error:
+            raise Rejected("disk", f"its files could not be written: {error}") from error
+
+    async def _prove(self, name: str, manifest: AdapterManifest) -> Verdict:
+        served = [await self._ask("not_proved", self.replica.prompt_logprobs(name, p.token_ids)) for p in manifest.probes]
+        verdict = judge(manifest.probes, served, self.tolerance)
+        if not verdict.passed:
+            raise Rejected("not_proved", verdict.reason)
+        return verdict
+
+    async def _ask(self, outcome: str, request: Awaitable[T]) -> T:
+        try:
+            return await request
+        except ReplicaRefused as error:
+            raise Rejected(outcome, str(error)) from error
+
+
+def read_manifest(store: ObjectStore, adapter: Adapter) -> AdapterManifest:
+    """Return the version's manifest. Raises BadAdapter if it is broken or of another version; StoreError."""
+    try:
+        manifest = AdapterManifest.model_validate_json(store.get(manifest_key(adapter.run, adapter.role, adapter.version)))
+    except ValidationError as error:
+        raise BadAdapter(f"the manifest cannot be read: {error.errors()[0]['msg']}") from error
+    if (manifest.run, manifest.role, manifest.version) != (adapter.run, adapter.role, adapter.version):
+        raise BadAdapter(f"the manifest is of {manifest.run}, {manifest.role}, version {manifest.version}")
+    return manifest

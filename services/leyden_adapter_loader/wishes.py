@@ -1,0 +1,56 @@
+"""Which adapters the runs want of a replica: the ledger asked often for runs that train, seldom for finished ones."""
+
+import time
+from dataclasses import dataclass
+
+from leyden_adapter_loader.names import Adapter
+from leyden_ledger import Ledger, RunNotFound, RunState
+
+
+@dataclass(slots=True)
+class _Run:
+    role: str
+    finished: bool = False
+    adapters: frozenset[Adapter] = frozenset()
+
+
+class Wishes:
+    """The wanted versions of every run on one base model."""
+
+    def __init__(self, ledger: Ledger, base_model: str, runs_s: float) -> None:
+        self._ledger = ledger
+        self._base_model = base_model
+        self._runs_s = runs_s
+        self._runs: dict[str, _Run | None] = {}
+        """None: a run on another base model. Specifications never change, so each is read once."""
+        self._listed_at = float("-inf")
+
+    async def read(self) -> set[Adapter]:
+        """Return what replicas must serve now. Raises RedisError, LedgerError."""
+        listing = time.monotonic() - self._listed_at >= self._runs_s
+        if listing:
+            await self._list()
+        ours = {run: known for run, known in self._runs.items() if known}
+        for run, known in ours.items():
+            if listing or not known.finished:
+                versions = await self._ledger.replicas.wanted(run)
+                known.adapters = frozenset(Adapter(run, known.role, version) for version in versions)
+        if listing:
+            self._listed_at = time.monotonic()
+        return {adapter for known in ours.values() for adapter in known.adapters}
+
+    async def _list(self) -> None:
+        ids = await self._ledger.runs.active()
+        self._runs = {run: await self._look_at(run) for run in ids}
+
+    async def _look_at(self, run: str) -> _Run | None:
+        try:
+            if run not in self._runs:
+                spec = await self._ledger.runs.get(run)
+                self._runs[run] = _Run(spec.trained_role) if spec.base_model == self._base_model else None
+            known = self._runs[run]
+            if known and not known.finished:
+                known.finished = (await self._ledger.runs.summary(run)).state is RunState.FINISHED
+        except RunNotFound:
+            return None
+        return known

@@ -1,0 +1,174 @@
+"""Group commit: spans of many senders become one segment a run. A sender waits until its own are durable and noted."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+from redis.exceptions import RedisError
+
+from leyden_collector import metrics, quarantine
+from leyden_collector.admission import Refused, Share
+from leyden_collector.cache import SegmentCache, index
+from leyden_contracts import Transition
+from leyden_ledger import LedgerError, SpanNote
+from leyden_storage import ObjectStore, StoreError
+from leyden_storage.keys import segment_key
+
+log = structlog.get_logger()
+
+
+class NotDurable(Exception):
+    """The spans may not be stored; their sender must send them again."""
+
+
+class Notes(Protocol):
+    """What the writer needs of the ledger."""
+
+    async def note_spans(self, run: str, notes: Sequence[SpanNote]) -> None:
+        """Record where calls' spans are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a segment is written, and how long that may take."""
+
+    flush_s: float
+    max_bytes: int
+    writers: int
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class _Batch:
+    run: str | None
+    done: asyncio.Future[None]
+    full: asyncio.Event = field(default_factory=asyncio.Event)
+    otlp: list[bytes] = field(default_factory=list)
+    calls: list[Transition] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    size: int = 0
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def add(self, share: Share) -> None:
+        if share.otlp:
+            self.otlp.append(share.otlp)
+        self.calls += share.calls
+        self.refused += share.refused
+        self.size += share.size
+
+
+class SegmentWriter:
+    """Gathers shares by run for `flush_s`, writes each run's as one object, and notes its calls in the ledger."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        notes: Notes,
+        cache: SegmentCache,
+        limits: Limits,
+        noted: Callable[[str], None] = lambda run: None,
+    ) -> None:
+        self._store = store
+        self._notes = notes
+        self._cache = cache
+        self._limits = limits
+        self._noted = noted
+        self._open: dict[str | None, _Batch] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(limits.writers)
+        self._pool = ThreadPoolExecutor(limits.writers, "segments")
+
+    async def submit(self, share: Share) -> None:
+        """Return once the share is durable and noted. Raises NotDurable."""
+        batch = self._open.get(share.run)
+        if batch is None:
+            batch = self._open[share.run] = _Batch(share.run, asyncio.get_running_loop().create_future())
+            task = asyncio.create_task(self._commit(batch))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        batch.add(share)
+        if batch.size >= self._limits.max_bytes:
+            self._seal(batch)
+        # Shielded: a sender that goes away must not cancel the others' write.
+        await asyncio.shield(batch.done)
+
+    async def aclose(self) -> None:
+        """Wait for what is being written."""
+        await asyncio.gather(*self._tasks)
+        self._pool.shutdown(wait=False)
+
+    def _seal(self, batch: _Batch) -> None:
+        batch.full.set()
+        if self._open.get(batch.run) is batch:
+            del self._open[batch.run]
+
+    async def _commit(self, batch: _Batch) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(batch.full.wait(), self._limits.flush_s)
+        try:
+            with metrics.WRITE_SECONDS.time():
+                async with asyncio.timeout(self._limits.timeout_s):
+                    await self._make_durable(batch)
+        except (TimeoutError, StoreError, RedisError, LedgerError, OSError) as error:
+            metrics.WRITE_FAILURES.inc()
+            log.warning("spans_not_durable", run=batch.run, error=repr(error), bytes=batch.size)
+            _fail(batch, NotDurable("the spans could not be stored now; send them again"))
+        except BaseException:
+            _fail(batch, NotDurable("the collector is stopping"))
+            raise
+        else:
+            batch.done.set_result(None)
+        finally:
+            self._seal(batch)
+
+    async def _make_durable(self, batch: _Batch) -> None:
+        # While all writers are busy the batch stays open, so a slow store gets fewer and larger segments.
+        await self._slots.acquire()
+        self._seal(batch)
+        await self._in_thread(lambda: self._write(batch))
+        if batch.run is None or not batch.calls:
+            return
+        key = segment_key(batch.run, batch.name)
+        self._cache.put(key, index(batch.calls), sum(map(len, batch.otlp)))
+        notes = [SpanNote(call.episode, call.attempt, call.number, key) for call in batch.calls]
+        await self._notes.note_spans(batch.run, notes)
+        self._noted(batch.run)
+
+    async def _in_thread(self, write: Callable[[], None]) -> None:
+        """Run `write` in the pool. Its slot is free when the thread is, which may be long after a timeout."""
+        loop = asyncio.get_running_loop()
+
+        def release(_: Future[None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for a slot
+                loop.call_soon_threadsafe(self._slots.release)
+
+        future = self._pool.submit(write)
+        future.add_done_callback(release)
+        await asyncio.wrap_future(future)
+
+    def _write(self, batch: _Batch) -> None:
+        if batch.refused:
+            self._create(quarantine.key(batch.run, batch.name), quarantine.encode(batch.refused))
+            metrics.QUARANTINED.inc(len(batch.refused))
+        if batch.run is None or not batch.otlp:
+            return
+        # Concatenated serialized messages are one message with all their repeated fields.
+        segment = b"".join(batch.otlp)
+        self._create(segment_key(batch.run, batch.name), segment)
+        metrics.SEGMENTS.inc()
+        metrics.SEGMENT_BYTES.inc(len(segment))
+
+    def _create(self, key: str, data: bytes) -> None:
+        if not self._store.create(key, data):
+            raise StoreError(f"{key} is taken, though its name is random")
+
+
+def _fail(batch: _Batch, error: NotDurable) -> None:
+    batch.done.set_exception(error)
+    # A sender may be gone; without this, asyncio would report an error that nobody fetched.
+    batch.done.exception()

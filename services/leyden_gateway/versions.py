@@ -1,0 +1,43 @@
+"""Which policy version an attempt uses: chosen at its first call, then pinned."""
+
+from leyden_contracts import RunSpec
+from leyden_gateway.replicas import Patience, Replicas
+from leyden_ledger import CallPermit, Ledger
+from leyden_runtime.tokens import Claims
+
+
+class Versions:
+    """Chooses and pins versions."""
+
+    def __init__(self, ledger: Ledger, replicas: Replicas) -> None:
+        self._ledger = ledger
+        self._replicas = replicas
+
+    async def of(self, who: Claims, permit: CallPermit, spec: RunSpec, role: str, patience: Patience) -> int:
+        """Return the version that answers this call: the base for a frozen role, else the attempt's pinned one.
+
+        Raises:
+            Fenced: the attempt has lost.
+            ApiError: 503, no replica serves what the run has reached.
+        """
+        if not spec.roles[role].trained:
+            return 0
+        if permit.pinned is not None:
+            return permit.pinned
+        version = permit.wanted
+        if version is None:
+            version = await self._newest(spec, role, patience)
+        return await self._ledger.calls.pin(str(who.run), str(who.episode), int(who.attempt or 0), version)
+
+    async def _newest(self, spec: RunSpec, role: str, patience: Patience) -> int:
+        """Return the newest version that is ready, and never one older than the run has reached.
+
+        The staleness bound let this episode start because that version was ready. When its replicas restart, an
+        older version, or the base, would be too stale to train on: wait instead.
+        """
+        reached = (await self._ledger.runs.summary(str(spec.id))).version_ready
+        while True:
+            newest = await self._replicas.newest(spec, role)
+            if newest is not None and newest >= reached:
+                return newest
+            await patience.pause()

@@ -1,0 +1,54 @@
+"""The learner as a process: settings, logs, /healthz and /metrics, a clean stop."""
+
+import asyncio
+import sys
+from typing import NoReturn
+
+import structlog
+import torch
+import transformers
+
+from leyden_learner.loop import Learner
+from leyden_learner.run_training import Surroundings
+from leyden_learner.settings import LearnerSettings
+from leyden_ledger import Ledger
+from leyden_runtime.logs import configure_logs
+from leyden_runtime.settings import load_settings, secret
+from leyden_runtime.shutdown import stop_event
+from leyden_runtime.web import make_app, run_app
+from leyden_storage import StoreError, open_store
+
+log = structlog.get_logger()
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT."""
+    settings = load_settings(LearnerSettings)
+    configure_logs("learner")
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(settings.threads)
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        _refuse("LEYDEN_LEARNER_DEVICE: torch finds no CUDA device; use `auto` or `cpu`")
+    try:
+        store = open_store(settings.store_url, settings.s3_access_key, secret(settings.s3_secret_key))
+    except StoreError as error:
+        _refuse(f"LEYDEN_STORE_URL: {error}")
+    ledger = Ledger.connect(settings.redis_url)
+    asyncio.run(_serve(settings, Surroundings(ledger, store, settings.base_models, settings.device)))
+
+
+async def _serve(settings: LearnerSettings, around: Surroundings) -> None:
+    stop = stop_event()
+    web = asyncio.create_task(run_app(make_app(), settings.host, settings.port, stop))
+    learner = asyncio.create_task(Learner(around, settings.poll_s, settings.run).run(stop))
+    try:
+        await asyncio.wait({web, learner}, return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        await asyncio.gather(web, learner)
+    finally:
+        await around.ledger.aclose()
+
+
+def _refuse(problem: str) -> NoReturn:
+    print(f"settings: {problem}", file=sys.stderr)
+    raise SystemExit(2)

@@ -1,0 +1,65 @@
+"""Which groups come next, and the trajectories of their episodes."""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from leyden_contracts import Episode, EpisodeState, Group, Trajectory
+from leyden_ledger import Ledger
+from leyden_storage import ObjectNotFound, ObjectStore
+from leyden_storage.trajectories import read_trajectory
+
+log = structlog.get_logger()
+
+
+class GroupReader:
+    """Reads a run's finished groups in order, each of them once over all checkpoints (I3)."""
+
+    def __init__(self, ledger: Ledger, store: ObjectStore, run: str, consumed: Iterable[str]) -> None:
+        self._ledger, self._store, self._run = ledger, store, run
+        self._consumed = set(consumed)
+        self._seen = 0
+        self._waiting: list[Group] = []
+
+    async def peek(self, count: int, finished: int) -> list[Group]:
+        """Return the next groups, `count` at most; they come again until they are taken.
+
+        `finished` is how many the ledger counts: fewer than were read means that it was rebuilt from the store,
+        and its order may be another one.
+        """
+        if finished < self._seen:
+            self._seen, self._waiting = 0, []
+        while len(self._waiting) < count:
+            page = await self._ledger.training.finished_groups(self._run, self._seen, count)
+            if not page:
+                break
+            self._seen += len(page)
+            self._waiting += [group for group in page if group.id not in self._consumed]
+        return self._waiting[:count]
+
+    def take(self, groups: Iterable[Group]) -> None:
+        """Say that `groups` are in a committed checkpoint."""
+        self._consumed |= {group.id for group in groups}
+        self._waiting = [group for group in self._waiting if group.id not in self._consumed]
+
+    async def trajectories(self, group: Group) -> list[Trajectory]:
+        """Return the trajectories of the episodes that succeeded, by index. Raises StoreError, LedgerError."""
+        episodes = await self._ledger.training.group_episodes(self._run, group)
+        good = [episode for episode in episodes if episode.state is EpisodeState.SUCCEEDED]
+        found = await asyncio.gather(*(asyncio.to_thread(self._read, episode) for episode in good))
+        return [trajectory for trajectory in found if trajectory]
+
+    def _read(self, episode: Episode) -> Trajectory | None:
+        problem = "of another attempt than the one that succeeded"
+        try:
+            trajectory = read_trajectory(self._store, episode.run, episode.group, episode.id)
+        except ObjectNotFound:
+            problem = "missing"
+        except ValueError as error:
+            problem = f"unreadable: {error}"
+        else:
+            if trajectory.attempt == episode.attempt:
+                return trajectory
+        log.error("trajectory_left_out", run=episode.run, episode=episode.id, problem=problem)
+        return None

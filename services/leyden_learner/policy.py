@@ -1,0 +1,107 @@
+"""The policy: a frozen base model with one run's LoRA adapter on all its linear layers (arXiv 2106.09685)."""
+
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from peft import LoraConfig, get_peft_model
+from peft.utils.save_and_load import get_peft_model_state_dict, set_peft_model_state_dict
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from leyden_contracts import LoraShape
+from leyden_learner.batch import Sample
+
+
+class UnknownModel(Exception):
+    """A run names a base model that this learner does not have."""
+
+
+class Policy:
+    """Computes logprobs, with gradients for the adapter alone."""
+
+    def __init__(self, folder: Path, base_model: str, shape: LoraShape, seed: int, accelerator: Accelerator) -> None:
+        base = _load(folder, base_model)
+        self.vocabulary: int = base.get_input_embeddings().num_embeddings
+        config = LoraConfig(
+            r=shape.rank,
+            lora_alpha=shape.alpha,
+            target_modules="all-linear",
+            task_type="CAUSAL_LM",
+        )
+        self._base_model = base_model
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self._peft: Any = get_peft_model(base, config)
+        # Dropout, where a base model has some, would make the first importance ratio differ from 1.
+        self._peft.eval()
+        self._model: Any = accelerator.prepare_model(self._peft, evaluation_mode=False)
+        self._device = accelerator.device
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """What is trained, by name, in a fixed order."""
+        return {name: weight for name, weight in self._peft.named_parameters() if weight.requires_grad}
+
+    def response_logprobs(self, samples: Sequence[Sample]) -> Tensor:
+        """Return logprobs of the responses at each sample's temperature, one after the other: shape [sum of R].
+
+        Padding stands on the right, where causal attention never looks: no mask is needed.
+        """
+        rows = [sample.tokens[:-1] for sample in samples]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self._device)
+        # The token at position i + 1 is predicted at i; the head runs over no position before the first response.
+        starts = [sample.prompt_length - 1 for sample in samples]
+        ends = [row.numel() for row in rows]
+        kept = torch.arange(min(starts), max(ends), device=self._device)
+        logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=kept).logits
+        row, column = _positions(starts, ends, self._device)
+        targets = torch.cat([sample.tokens[sample.prompt_length :] for sample in samples]).to(self._device)
+        heats = torch.tensor([sample.temperature for sample in samples], device=self._device)[row]
+        chosen = logits[row, column - min(starts)].float() / heats[:, None]
+        return chosen.gather(1, targets[:, None])[:, 0] - chosen.logsumexp(1)
+
+    def sequence_logprobs(self, token_ids: Sequence[int], adapter: bool = True) -> list[float]:
+        """Return logprobs of tokens 2..T at temperature 1; of the base model where `adapter` is false."""
+        ids = torch.tensor([list(token_ids)], device=self._device)
+        with torch.no_grad(), nullcontext() if adapter else self._peft.disable_adapter():
+            logits = self._model(input_ids=ids, use_cache=False).logits[0, :-1]
+        return logits.float().log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].tolist()
+
+    def adapter_state(self) -> dict[str, Tensor]:
+        """Return the adapter's weights under the names that peft and vLLM read."""
+        return get_peft_model_state_dict(self._peft, save_embedding_layers=False)
+
+    def load_adapter_state(self, state: dict[str, Tensor]) -> None:
+        """Replace the adapter's weights. Raises ValueError where they do not fit."""
+        expected = {name: tuple(weight.shape) for name, weight in self.adapter_state().items()}
+        if {name: tuple(weight.shape) for name, weight in state.items()} != expected:
+            raise ValueError("the adapter's weights do not fit the base model and the run's LoRA shape")
+        set_peft_model_state_dict(self._peft, state)
+
+    def adapter_config(self) -> bytes:
+        """Return `adapter_config.json`; the same bytes for the same run."""
+        config = self._peft.peft_config["default"].to_dict()
+        # peft lists every module by its path here; engines expect the short names.
+        modules = sorted({name.rpartition(".")[2] for name in config["target_modules"]})
+        config |= {"inference_mode": True, "target_modules": modules, "base_model_name_or_path": self._base_model}
+        return json.dumps(config, indent=2, sort_keys=True, default=sorted).encode()
+
+
+def _load(folder: Path, base_model: str) -> Any:
+    if not (folder / "config.json").is_file():
+        raise UnknownModel(f"the base model {base_model!r} is not at {folder}: there is no config.json")
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise UnknownModel(f"the base model {base_model!r} at {folder} cannot be read: {error}") from error
+
+
+def _positions(starts: list[int], ends: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    rows = [row for row, (start, end) in enumerate(zip(starts, ends, strict=True)) for _ in range(start, end)]
+    columns = [column for start, end in zip(starts, ends, strict=True) for column in range(start, end)]
+    return torch.tensor(rows, device=device), torch.tensor(columns, device=device)

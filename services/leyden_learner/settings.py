@@ -1,0 +1,52 @@
+"""The learner's settings."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
+
+from leyden_contracts import RunId
+from leyden_runtime.settings import CommonSettings
+
+
+class LearnerSettings(CommonSettings):
+    """What the learner reads from the environment, as LEYDEN_LEARNER_*."""
+
+    model_config = SettingsConfigDict(env_prefix="LEYDEN_LEARNER_")
+
+    port: int = Field(default=8104, ge=0, le=65535)
+    models: Annotated[dict[str, Path], NoDecode] = {}
+    """Base models: `name=folder,name=folder`. A run's `base_model` is one of the names."""
+    model_path: Path | None = None
+    """One more base model, named as its folder is."""
+    run: RunId | None = None
+    """Train only this run. None: every run there is, in turn."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto`: an accelerator if there is one."""
+    threads: int = Field(default=1, ge=1)
+    """CPU threads of the training step."""
+    poll_s: float = Field(default=0.2, gt=0)
+    """How often runs that wait for groups are looked at."""
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _pairs(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [pair.partition("=") for pair in value.split(",") if pair.strip()]
+        if not all(name.strip() and folder.strip() for name, _, folder in pairs):
+            raise ValueError("write `name=folder,name=folder`")
+        return {name.strip(): folder.strip() for name, _, folder in pairs}
+
+    @model_validator(mode="after")
+    def _some_model(self) -> Self:
+        if not self.base_models:
+            raise ValueError("set LEYDEN_LEARNER_MODELS to `name=folder`, the base models that runs may name")
+        return self
+
+    @property
+    def base_models(self) -> dict[str, Path]:
+        """Folders of the base models, by name."""
+        one = {self.model_path.resolve().name: self.model_path} if self.model_path else {}
+        return one | self.models

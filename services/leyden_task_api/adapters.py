@@ -1,0 +1,38 @@
+"""Stored policy versions. They are immutable, so each manifest is read once."""
+
+from functools import lru_cache
+
+from leyden_contracts import AdapterManifest, RunSpec
+from leyden_contracts.api import AdapterView
+from leyden_storage import ObjectNotFound, ObjectStore
+from leyden_storage.keys import adapter_prefix, adapter_versions, manifest_key
+
+_MANIFEST = "manifest.json"
+
+
+class Adapters:
+    """Reads checkpoints of a run's trained role. Calls block."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._view = lru_cache(maxsize=4096)(self._read)
+
+    def list(self, spec: RunSpec) -> list[AdapterView]:
+        """Return the stored versions, ascending. Raises StoreError."""
+        run, role = str(spec.id), spec.trained_role
+        return [self._view(run, role, version) for version in adapter_versions(self._store, run, role)]
+
+    def file(self, spec: RunSpec, version: int, name: str) -> bytes:
+        """Return one file of a checkpoint; only names that its manifest lists reach the store.
+
+        Raises ObjectNotFound, StoreError.
+        """
+        run, role = str(spec.id), spec.trained_role
+        if name not in (_MANIFEST, *self._view(run, role, version).files):
+            raise ObjectNotFound(f"version {version} has no file {name!r}")
+        return self._store.get(adapter_prefix(run, role, version) + name)
+
+    def _read(self, run: str, role: str, version: int) -> AdapterView:
+        manifest = AdapterManifest.model_validate_json(self._store.get(manifest_key(run, role, version)))
+        kept = {name: getattr(manifest, name) for name in AdapterView.model_fields}
+        return AdapterView.model_validate({**kept, "groups": len(manifest.groups)})

@@ -1,0 +1,43 @@
+"""What every request and loop works with."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from leyden_ledger import Ledger
+from leyden_runtime.settings import secret
+from leyden_runtime.tokens import Tokens
+from leyden_storage import ObjectStore, open_store
+from leyden_task_api.adapters import Adapters
+from leyden_task_api.settings import TaskApiSettings
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One process's connections and settings."""
+
+    settings: TaskApiSettings
+    ledger: Ledger
+    store: ObjectStore
+    adapters: Adapters
+    tokens: Tokens
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the process is asked to stop; ends streams that would never end."""
+
+
+def open_parts(settings: TaskApiSettings, stop: asyncio.Event) -> Parts:
+    """Connect. Raises StoreError, ValueError."""
+    access_key, secret_key = settings.s3_access_key, secret(settings.s3_secret_key)
+    store = open_store(settings.store_url, access_key, secret_key)
+    tokens = Tokens(settings.signing_key.get_secret_value())
+    return Parts(settings, Ledger.connect(settings.redis_url), store, Adapters(store), tokens, stop)
+
+
+def _parts(request: Request) -> Parts:
+    return request.app.state.parts
+
+
+Here = Annotated[Parts, Depends(_parts)]
+"""A route's parameter of this type receives the process's parts."""

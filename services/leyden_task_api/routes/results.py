@@ -1,0 +1,45 @@
+"""What a run has produced: trajectories, adapters, curves."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from leyden_contracts.api import AdapterView, RunMetrics, TrajectoryView
+from leyden_storage.trajectories import read_trajectory
+from leyden_task_api.parts import Here
+from leyden_task_api.routes.common import PROBLEMS, BoundedRoute, EpisodePath, RunPath
+from leyden_task_api.views import metrics_view, trajectory_view
+
+router = APIRouter(prefix="/v1/runs/{run}", tags=["results"], route_class=BoundedRoute, responses=PROBLEMS)
+
+FileName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+
+
+@router.get("/trajectories/{episode}")
+async def show_trajectory(parts: Here, run: RunPath, episode: EpisodePath) -> TrajectoryView:
+    """Return an episode's trajectory; it exists once the episode has succeeded."""
+    group = (await parts.ledger.episodes.get(run, episode)).group
+    return trajectory_view(await asyncio.to_thread(read_trajectory, parts.store, run, group, episode))
+
+
+@router.get("/adapters")
+async def list_adapters(parts: Here, run: RunPath) -> list[AdapterView]:
+    """List the stored policy versions, ascending."""
+    spec = await parts.ledger.runs.get(run)
+    return await asyncio.to_thread(parts.adapters.list, spec)
+
+
+@router.get("/adapters/{version}/{file}", response_class=Response)
+async def download(parts: Here, run: RunPath, version: Annotated[int, Path(ge=1)], file: FileName) -> Response:
+    """Download a file of a policy version; `manifest.json` lists them with their hashes."""
+    spec = await parts.ledger.runs.get(run)
+    body = await asyncio.to_thread(parts.adapters.file, spec, version, file)
+    return Response(body, media_type="application/octet-stream")
+
+
+@router.get("/metrics")
+async def metrics(parts: Here, run: RunPath) -> RunMetrics:
+    """Return the run's curves: each step's figures, and the mean reward of evaluations by version."""
+    spec, summary = await asyncio.gather(parts.ledger.runs.get(run), parts.ledger.runs.summary(run))
+    return metrics_view(summary, await asyncio.to_thread(parts.adapters.list, spec))

@@ -1,0 +1,62 @@
+"""Runs: created once, listed, read, sealed."""
+
+import asyncio
+
+from fastapi import APIRouter, Response
+
+from leyden_contracts import RunSpec, new_run_id
+from leyden_contracts.api import RunList, RunView
+from leyden_ledger import ReplicaStatus
+from leyden_storage.keys import run_key
+from leyden_task_api.parts import Here, Parts
+from leyden_task_api.problems import ProblemError
+from leyden_task_api.routes.common import PROBLEMS, BoundedRoute, PageSize, RunPath, Start
+from leyden_task_api.views import run_view
+
+router = APIRouter(prefix="/v1", tags=["runs"], route_class=BoundedRoute, responses=PROBLEMS)
+
+
+@router.post("/runs", status_code=201)
+async def create_run(parts: Here, spec: RunSpec, response: Response) -> RunView:
+    """Create a run. The same specification under the same id again answers 200; another one, 409."""
+    spec = spec if spec.id else spec.model_copy(update={"id": new_run_id()})
+    run, text = str(spec.id), spec.model_dump_json(indent=2).encode()
+    if not await asyncio.to_thread(parts.store.create, run_key(run), text):
+        stored = RunSpec.model_validate_json(await asyncio.to_thread(parts.store.get, run_key(run)))
+        if stored != spec:
+            raise ProblemError(409, f"run {run!r} exists with another specification; runs never change: take a new id")
+    if not await parts.ledger.runs.create(spec):
+        response.status_code = 200
+    return await _view(parts, run)
+
+
+@router.get("/runs")
+async def list_runs(parts: Here, start: Start = 0, count: PageSize = 100) -> RunList:
+    """List runs by id."""
+    ids = await parts.ledger.runs.list()
+    runs = await asyncio.gather(*(_view(parts, run) for run in ids[start : start + count]))
+    return RunList(runs=runs, next=start + count if start + count < len(ids) else None)
+
+
+@router.get("/runs/{run}")
+async def show_run(parts: Here, run: RunPath) -> RunView:
+    """Return a run's specification and where it stands."""
+    return await _view(parts, run)
+
+
+@router.post("/runs/{run}/seal")
+async def seal_run(parts: Here, run: RunPath) -> RunView:
+    """Take no more training tasks. Repeating it is harmless."""
+    await parts.ledger.runs.seal(run)
+    return await _view(parts, run)
+
+
+@router.get("/replicas", tags=["replicas"])
+async def list_replicas(parts: Here) -> list[ReplicaStatus]:
+    """List the live inference replicas, and the policy versions each has proved or refused."""
+    return await parts.ledger.replicas.list()
+
+
+async def _view(parts: Parts, run: str) -> RunView:
+    spec, summary = await asyncio.gather(parts.ledger.runs.get(run), parts.ledger.runs.summary(run))
+    return run_view(spec, summary)

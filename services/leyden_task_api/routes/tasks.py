@@ -1,0 +1,60 @@
+"""Uploads of tasks. The body is read as a stream: the route is not bounded in time, only each step of it is."""
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+
+from leyden_contracts import TaskUpload
+from leyden_contracts.api import Uploaded
+from leyden_task_api.intake import accept, settle_question
+from leyden_task_api.parts import Here
+from leyden_task_api.problems import ProblemError
+from leyden_task_api.routes.common import PROBLEMS, RunPath
+from leyden_task_api.upload import Spool, spool_lines
+
+router = APIRouter(prefix="/v1", tags=["tasks"], responses=PROBLEMS)
+
+_LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/ndjson")
+_TASK = {"$ref": "#/components/schemas/TaskInput"}
+_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": {"oneOf": [_TASK, {"type": "array", "items": _TASK}]}},
+        "application/x-ndjson": {"schema": {"type": "string", "description": "One task a line"}},
+    },
+}
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1, max_length=200, description="The same key twice makes the same episodes. Default: the content"
+    ),
+]
+
+
+@router.post("/runs/{run}/tasks", status_code=202, openapi_extra={"requestBody": _BODY})
+async def upload_tasks(
+    parts: Here,
+    run: RunPath,
+    request: Request,
+    asked: Annotated[TaskUpload, Query()],
+    idempotency_key: IdempotencyKey = None,
+) -> Uploaded:
+    """Accept tasks: a JSON task or list of them, or JSONL. All of them, or, if one line is bad, none."""
+    spec, summary = await asyncio.gather(parts.ledger.runs.get(run), parts.ledger.runs.summary(run))
+    asked = settle_question(asked, spec, summary)
+    with Spool(asked) as spool:
+        await _read(request, spool)
+        return await accept(parts, run, asked, spool, idempotency_key)
+
+
+async def _read(request: Request, spool: Spool) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ProblemError(415, "send the body without Content-Encoding")
+    if kind in _LINES:
+        await spool_lines(request.stream(), spool)
+    elif kind == "application/json":
+        await asyncio.to_thread(spool.add_document, await request.body())
+    else:
+        raise ProblemError(415, f"send tasks as application/json or {' or '.join(_LINES)}, not {kind or 'nothing'!r}")

@@ -1,0 +1,30 @@
+"""The task API's settings: LEYDEN_TASK_API_* in the environment."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from leyden_runtime.settings import CommonSettings
+
+
+class TaskApiSettings(CommonSettings):
+    """See `CommonSettings` for what all services share."""
+
+    model_config = SettingsConfigDict(env_prefix="LEYDEN_TASK_API_", extra="ignore", populate_by_name=True)
+
+    port: int = Field(default=8000, ge=0, le=65535)
+    max_upload_bytes: int = Field(default=64 * 2**20, gt=0)
+    """One upload of tasks as JSONL."""
+    max_json_bytes: int = Field(default=8 * 2**20, gt=0)
+    """Any other request body; it is held in memory."""
+    max_episodes_per_upload: int = Field(default=200_000, gt=0)
+    answer_within_s: float = Field(default=10, gt=0)
+    """An answer that Redis or the store holds up for longer becomes a 503."""
+    dispatch_poll_s: float = Field(default=0.05, gt=0)
+    dispatch_batch: int = Field(default=1000, gt=0)
+    """Episodes of one run that are rung for in one round."""
+    ring_again_s: float = Field(default=10, gt=0)
+    """An episode that nobody has claimed by then is rung for again."""
+    reconcile_s: float = Field(default=1, gt=0)
+    trace_grace_s: float = Field(default=30, gt=0)
+    """How long a closed attempt may wait for its last spans."""
+    gauges_s: float = Field(default=2, gt=0)

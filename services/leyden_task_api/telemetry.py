@@ -1,0 +1,40 @@
+"""The task API's metrics: its own requests, and the state of every run."""
+
+from collections.abc import Mapping
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from leyden_ledger import RunSummary
+
+REQUESTS = Counter("leyden_task_api_requests", "Requests answered", ["method", "route", "status"])
+SECONDS = Histogram("leyden_task_api_request_seconds", "Time to the start of the answer", ["route"])
+RUNG = Counter("leyden_task_api_rung", "Episodes rung for")
+EXPIRED = Counter("leyden_task_api_expired", "Attempts ended because a lease ran out or spans never came")
+LOOP_FAILURES = Counter("leyden_task_api_loop_failures", "Rounds of a loop that failed", ["loop"])
+
+EPISODES = Gauge("leyden_run_episodes", "Episodes by state", ["run", "purpose", "state"])
+GROUPS = Gauge("leyden_run_groups", "Groups that have come this far", ["run", "stage"])
+VERSION = Gauge("leyden_run_version", "Newest policy version", ["run", "stage"])
+FAILURES = Gauge("leyden_run_failed_attempts", "Failed attempts so far, by reason", ["run", "reason"])
+REWARD = Gauge("leyden_run_train_reward", "Mean reward of graded training episodes so far", ["run"])
+EVAL = Gauge("leyden_run_eval_reward", "Mean reward of graded evaluation episodes", ["run", "version"])
+
+
+def show(run: str, summary: RunSummary) -> None:
+    """Set the gauges of one run."""
+    for name, count in summary.counts.items():
+        EPISODES.labels(run, *name.split(":")).set(count)
+    for stage in ("accepted", "released", "finished", "consumed"):
+        GROUPS.labels(run, stage).set(getattr(summary, f"groups_{stage}"))
+    VERSION.labels(run, "published").set(summary.version_published)
+    VERSION.labels(run, "ready").set(summary.version_ready)
+    for reason, count in summary.failures.items():
+        FAILURES.labels(run, reason).set(count)
+    for series, (total, episodes) in _graded(summary.rewards).items():
+        purpose, _, version = series.partition(":")
+        gauge = EVAL.labels(run, version) if purpose == "eval" else REWARD.labels(run)
+        gauge.set(total / episodes)
+
+
+def _graded(rewards: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
+    return {series: pair for series, pair in rewards.items() if pair[1]}

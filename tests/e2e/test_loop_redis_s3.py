@@ -1,0 +1,58 @@
+"""The loop on a real Redis and a real S3 server, by settings alone."""
+
+import json
+import re
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from leyden_contracts import AdapterManifest
+from leyden_storage.keys import manifest_key
+from support.loop import calls_in_log, calls_in_store, deployed, small_spec, stored, train_small, violations
+from support.prometheus import prometheus, query
+from support.servers import S3_KEY, S3_SECRET, wait_for
+
+STEPS = 3
+DASHBOARD = Path(__file__).parents[2] / "infra/grafana/leyden.json"
+
+
+def dashboard_queries() -> list[str]:
+    """Return every query of the dashboard, with all runs chosen."""
+    found = re.findall(r'"expr": (".*"),?$', DASHBOARD.read_text(), re.MULTILINE)
+    return [json.loads(text).replace("$run", ".*") for text in found]
+
+
+def test_the_loop_turns(redis_url: str, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEYDEN_S3_ACCESS_KEY", S3_KEY)
+    monkeypatch.setenv("LEYDEN_S3_SECRET_KEY", S3_SECRET)
+    log = tmp_path / "calls.jsonl"
+    with (
+        ExitStack() as stack,
+        deployed(tmp_path / "data", redis_url=redis_url, store_url=s3_url, call_log=log) as (deployment, _, client),
+    ):
+        # Redis is not ours to scrape; every other port is a service's.
+        targets = {name: port for name, port in deployment.ports.items() if name != "redis"}
+        monitoring = stack.enter_context(prometheus(tmp_path, targets))
+        result = train_small(client, small_spec(), STEPS, evaluate=8)
+        assert result.version == STEPS
+        assert result.final.summary.state == "finished"
+        assert result.final.summary.counts["train:succeeded"] == STEPS * 4 * 4
+        assert violations(deployment, result.run) == []
+
+        store = stored(deployment)
+        manifests = [
+            AdapterManifest.model_validate_json(store.get(manifest_key(result.run, "policy", version)))
+            for version in range(1, STEPS + 1)
+        ]
+        assert sum(len(manifest.groups) for manifest in manifests) == STEPS * 4
+
+        # Must hold for every stored transition: exactly what the engine made, bit for bit.
+        transitions, logged = calls_in_store(store, result.run), calls_in_log(log)
+        assert len(transitions) >= STEPS * 16
+        assert transitions == {name: logged[name] for name in transitions}
+
+        queries = dashboard_queries()
+        assert len(queries) >= 8
+        for expression in queries:
+            wait_for(lambda expression=expression: query(monitoring, expression) != [], 15, expression)

@@ -1,0 +1,70 @@
+"""Tiny Llamas with random weights, made on the spot, and LoRA adapters for them."""
+
+from pathlib import Path
+
+TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool.function.name }} {% endfor %}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for call in m.tool_calls or [] %}"
+    '<tool_call>\n{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}\n</tool_call>'
+    "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def make_model(folder: Path, *, hidden: int = 64, layers: int = 2, context: int = 256, seed: int = 0) -> Path:
+    """Write a random Llama and a byte-level tokenizer with a chat template; returns `folder`."""
+    import torch
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=[PAD, START, END], initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator(["What is 37 + 58? The answer is 95."] * 20, trainer)
+    core.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in ("<tool_call>", "</tool_call>")])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token=END, pad_token=PAD, additional_special_tokens=[START]
+    )
+    tokenizer.chat_template = TEMPLATE
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=hidden // 4,
+        max_position_embeddings=context,
+        # Wide, so that a token's probability is far from one over the vocabulary and errors show.
+        initializer_range=0.15,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_adapter(model: Path, folder: Path, *, seed: int = 1, rank: int = 4, std: float = 0.2, **more: object) -> Path:
+    """Write a random LoRA adapter that changes what the model says; returns `folder`."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    settings = {"r": rank, "lora_alpha": 2 * rank, "target_modules": LINEARS, "task_type": "CAUSAL_LM", **more}
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model), LoraConfig(**settings))
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=std)
+    adapted.save_pretrained(folder)
+    return folder

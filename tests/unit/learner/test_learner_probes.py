@@ -1,0 +1,56 @@
+"""Probes: the same prompts for every version, and what three policies think of them."""
+
+from pathlib import Path
+
+import pytest
+
+from leyden_learner.probes import COUNT, LENGTH, choose_probes, first_probes, next_probes
+from leyden_learner.trainer import Trainer
+from support.learning import VOCABULARY, make_group, make_spec
+
+
+def rollouts(trainer: Trainer, prompt: tuple = (1, 2, 3)):
+    return trainer.build_batch([make_group("a", (1, 0, 0, 0), prompt=prompt)]).rollouts
+
+
+def test_probes_are_real_calls_and_always_the_same(tiny_llama: Path):
+    trainer = Trainer(make_spec(), tiny_llama, "cpu")
+
+    chosen = choose_probes(rollouts(trainer), VOCABULARY, seed=0)
+
+    assert chosen == [[1, 2, 3, 4, 9], [1, 2, 3, 5, 9], [1, 2, 3, 6, 9]]
+    assert chosen == choose_probes(rollouts(trainer), VOCABULARY, seed=0)
+
+
+def test_probes_are_short_different_and_never_missing(tiny_llama: Path):
+    trainer = Trainer(make_spec(), tiny_llama, "cpu")
+    twins = make_group("a", (1, 0, 0, 0), response=(7, 8), prompt=tuple(range(1, 60)) * 4)
+    same = trainer.build_batch([twins]).rollouts
+
+    chosen, without = choose_probes(same, VOCABULARY, 0), choose_probes([], VOCABULARY, 0)
+
+    assert len(chosen) == len(without) == COUNT
+    assert len({tuple(tokens) for tokens in chosen}) == COUNT
+    assert len(chosen[0]) == LENGTH
+    assert chosen[0][-2:] == [7, 8]
+    assert all(2 <= len(tokens) <= LENGTH and max(tokens) < VOCABULARY for tokens in chosen + without)
+
+
+def test_each_version_says_what_it_its_parent_and_the_base_think(tiny_llama: Path):
+    trainer = Trainer(make_spec(), tiny_llama, "cpu")
+    probes = first_probes(trainer.policy, choose_probes(rollouts(trainer), VOCABULARY, 0))
+    versions = []
+    for _ in range(2):
+        trainer.step(trainer.build_batch([make_group("a", (1, 0, 0, 0), version=trainer.version)]))
+        probes = next_probes(trainer.policy, probes)
+        versions.append(probes)
+
+    one, two = versions[0][0], versions[1][0]
+
+    assert one.token_ids == two.token_ids
+    assert one.parent_logprobs == one.base_logprobs == two.base_logprobs
+    assert two.parent_logprobs == one.logprobs
+    assert two.logprobs == trainer.policy.sequence_logprobs(two.token_ids)
+    assert len({tuple(two.logprobs), tuple(two.parent_logprobs), tuple(two.base_logprobs)}) == 3
+    assert two.base_logprobs == pytest.approx(trainer.policy.sequence_logprobs(two.token_ids, adapter=False))
+    assert len(one.logprobs) == len(one.token_ids) - 1
