@@ -59,8 +59,14 @@ test-vllm *args: setup-vllm servers
 controls *args: setup
     python -m pytest -m slow tests/e2e/test_controls.py -s {{args}}
 
+# Peers to measure against, in an environment of their own
+setup-peers: setup
+    test -x .venv-peers/bin/python || python3 -m venv .venv-peers
+    VIRTUAL_ENV="$PWD/.venv-peers" .venv/bin/uv pip install --quiet psutil agentlightning==0.3.0 \
+        opentelemetry-api==1.39.1 opentelemetry-sdk==1.39.1 opentelemetry-exporter-otlp==1.39.1
+
 # Measure: `just bench loop`
-bench name *args: setup
+bench name *args: setup-peers
     python tests/bench/{{name}}.py {{args}}
 
 # Style, types, and who may import whom

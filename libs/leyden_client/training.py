@@ -51,13 +51,13 @@ def train(
     run = str(client.create_run(spec).spec.id)
     say = console.print if console else _silent
     say(f"run [bold]{run}[/]: {spec.agent} on {spec.base_model}, graded by {spec.grader}")
-    before = _evaluated(client, run, eval_tasks, 0, eval_samples, console)
+    before = _evaluated(client, run, eval_tasks, 0, eval_samples, console, "before")
     groups = steps * spec.algorithm.groups_per_step
     upload_passes(client, run, tasks, groups, spec)
     client.seal(run)
     final = watch(client, run, groups, console=console)
     version = final.summary.version_published
-    after = _evaluated(client, run, eval_tasks, version, eval_samples, console)
+    after = _evaluated(client, run, eval_tasks, version, eval_samples, console, "after")
     adapter = folder / run if version else None
     if adapter:
         download_adapter(client, run, version, adapter)
@@ -103,17 +103,18 @@ def _evaluated(
     version: int,
     samples: int,
     console: Console | None,
+    key: str,
 ) -> EvalResult | None:
     if not tasks:
         return None
     if not console:
-        return evaluate(client, run, tasks, version, samples)
+        return evaluate(client, run, tasks, version, samples, key=key)
     with console.status(f"evaluating version {version}") as status:
 
         def show(ended: int, of: int) -> None:
             status.update(f"evaluating version {version}: {ended} of {of} episodes")
 
-        result = evaluate(client, run, tasks, version, samples, on_progress=show)
+        result = evaluate(client, run, tasks, version, samples, key=key, on_progress=show)
     console.print(f"version {version}: mean reward {result.success:.3f} over {result.n} held-out episodes")
     return result
 

@@ -3,8 +3,8 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -118,12 +118,10 @@ def watch(
         ApiError, ApiUnreachable: the API refused, or is away.
     """
     watcher = Watcher(client, run, groups)
-    live = Live(console=console, refresh_per_second=4, transient=False) if console else None
-    with live or nullcontext():
+    with _Screen(console) as screen:
         while True:
             progress = watcher.look()
-            if live:
-                live.update(render(progress))
+            screen.show(progress)
             if on_progress:
                 on_progress(progress)
             if progress.finished:
@@ -163,6 +161,41 @@ def render(progress: Progress) -> Group:
     bar = ProgressBar(total=max(progress.groups, 1), completed=summary.groups_consumed, width=60)
     failed = ", ".join(f"{reason} {count}" for reason, count in sorted(summary.failures.items()))
     return Group(head, bar, *([Text(f"failed attempts: {failed}", style="yellow")] if failed else []))
+
+
+def line(progress: Progress) -> str:
+    """Say one look in a line, for logs."""
+    reward = f"{progress.rewards[-1]:.3f}" if progress.rewards else "-"
+    return (
+        f"version {_version(progress.summary)}: reward {reward}, "
+        f"{progress.episodes} of {progress.episodes_in_all} episodes, time left {_time(progress.seconds_left)}"
+    )
+
+
+class _Screen:
+    """Draws in place on a terminal; elsewhere it prints a line for each version."""
+
+    def __init__(self, console: Console | None) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4) if console and console.is_terminal else None
+        self._said = -1
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        """Show one look."""
+        if self._live:
+            self._live.update(render(progress))
+        elif self._console and progress.summary.version_published > self._said:
+            self._said = progress.summary.version_published
+            self._console.print(line(progress), highlight=False)
 
 
 def _version(summary: RunCounters) -> str:

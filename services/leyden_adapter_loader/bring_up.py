@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -15,7 +14,6 @@ from leyden_adapter_loader.replica import Replica, ReplicaRefused
 from leyden_contracts import AdapterManifest
 from leyden_storage import ObjectStore, StoreError
 from leyden_storage.keys import manifest_key
-
 
 T = TypeVar("T")
 
@@ -40,40 +38,46 @@ class BringUp:
     tolerance: float
     """See `proof.judge`."""
 
-    async def __call__(self, adapter: Adapter, loaded: bool) -> Verdict:
+    async def __call__(self, adapter: Adapter, loaded: bool, again: bool) -> Verdict:
         """Return the proof that the replica serves `adapter`. Raises Rejected, ReplicaDown.
 
         Args:
             adapter: what to serve.
             loaded: the replica lists its name already, as it does when only this loader was restarted. Whatever it
                 has under that name must prove itself, or goes.
+            again: an attempt has failed before: nothing of it is used.
         """
-        manifest, folder = await self._fetch(adapter)
-        if loaded:
-            try:
-                return await self._prove(adapter.name, manifest)
-            except Rejected:
-                await self._ask("not_loaded", self.replica.unload(adapter.name))
-        await self._ask("not_loaded", self.replica.load(adapter.name, folder))
-        try:
-            return await self._prove(adapter.name, manifest)
-        except Rejected:
-            await self._ask("not_proved", self.replica.unload(adapter.name))
-            raise
-
-    async def _fetch(self, adapter: Adapter) -> tuple[AdapterManifest, Path]:
         try:
             manifest = await asyncio.to_thread(read_manifest, self.store, adapter)
-            return manifest, await asyncio.to_thread(self.cache.fetch, self.store, manifest)
+            if loaded:
+                try:
+                    return await self._prove(adapter.name, manifest)
+                except Rejected:
+                    await self._ask("not_loaded", self.replica.unload(adapter.name))
+            folder = await asyncio.to_thread(self.cache.fetch, self.store, manifest, again or loaded)
         except BadAdapter as error:
             raise Rejected("bad_adapter", str(error)) from error
         except StoreError as error:
             raise Rejected("store", f"the store did not give it: {error}") from error
         except OSError as error:
             raise Rejected("disk", f"its files could not be written: {error}") from error
+        await self._ask("not_loaded", self.replica.load(adapter.name, folder))
+        try:
+            return await self._prove(adapter.name, manifest)
+        except Rejected as rejected:
+            await self._take_back(adapter.name, rejected)
+            raise
+
+    async def _take_back(self, name: str, rejected: Rejected) -> None:
+        try:
+            await self.replica.unload(name)
+        except ReplicaRefused as error:
+            raise Rejected(rejected.outcome, f"{rejected.reason}; nor can it be unloaded: {error}") from error
 
     async def _prove(self, name: str, manifest: AdapterManifest) -> Verdict:
-        served = [await self._ask("not_proved", self.replica.prompt_logprobs(name, p.token_ids)) for p in manifest.probes]
+        served = [
+            await self._ask("not_proved", self.replica.prompt_logprobs(name, p.token_ids)) for p in manifest.probes
+        ]
         verdict = judge(manifest.probes, served, self.tolerance)
         if not verdict.passed:
             raise Rejected("not_proved", verdict.reason)
@@ -89,7 +93,9 @@ class BringUp:
 def read_manifest(store: ObjectStore, adapter: Adapter) -> AdapterManifest:
     """Return the version's manifest. Raises BadAdapter if it is broken or of another version; StoreError."""
     try:
-        manifest = AdapterManifest.model_validate_json(store.get(manifest_key(adapter.run, adapter.role, adapter.version)))
+        manifest = AdapterManifest.model_validate_json(
+            store.get(manifest_key(adapter.run, adapter.role, adapter.version))
+        )
     except ValidationError as error:
         raise BadAdapter(f"the manifest cannot be read: {error.errors()[0]['msg']}") from error
     if (manifest.run, manifest.role, manifest.version) != (adapter.run, adapter.role, adapter.version):

@@ -6,7 +6,9 @@ from typing import Self
 
 from leyden_contracts import adapter_name
 
-_NAME = re.compile(r"(?P<run>[a-z0-9][a-z0-9-]{0,47})--(?P<role>[a-z0-9][a-z0-9_]{0,31})--v(?P<version>[1-9][0-9]{0,8})")
+_NAME = re.compile(
+    r"(?P<run>[a-z0-9][a-z0-9-]{0,47})--(?P<role>[a-z0-9][a-z0-9_]{0,31})--v(?P<version>[1-9][0-9]{0,8})"
+)
 
 
 class BadName(ValueError):

@@ -73,7 +73,11 @@ def judge(probes: Sequence[Probe], served: Sequence[Sequence[float]], tolerance:
         if not _is_seen(mine, learner, other):
             unseen.append(name)
         elif not 0.5 <= place <= 1.5:
-            return Verdict(False, f"it serves another policy: on the way from {name} (0) to this version (1) it is at {place:.3g}", worst)
+            return Verdict(
+                False,
+                f"it serves another policy: on the way from {name} (0) to this version (1) it is at {place:.3g}",
+                worst,
+            )
     if worst > tolerance:
         return Verdict(False, f"a logprob is {worst:.3g} from the learner's; {tolerance:.3g} is allowed", worst)
     return Verdict(True, f"all {mine.size} logprobs are within {worst:.3g} of the learner's", worst, tuple(unseen))

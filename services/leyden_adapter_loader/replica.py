@@ -1,6 +1,5 @@
 """The replica, over HTTP: the subset of vLLM's API that vLLM and the embedded engine share."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -72,7 +71,7 @@ class Replica:
                     raise ReplicaRefused(f"{method} {path}: {answer.status} {text[:_SHOWN]}")
                 # vLLM answers a load with plain text.
                 return await answer.json() if answer.content_type == "application/json" else text
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError) as error:
+        except (TimeoutError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
             raise ReplicaDown(f"{method} {path}: {type(error).__name__} {error}") from error
         except (aiohttp.ClientError, ValueError) as error:
             raise ReplicaRefused(f"{method} {path}: {type(error).__name__} {error}") from error

@@ -22,7 +22,7 @@ class AdapterLoaderSettings(CommonSettings):
     base_model: Annotated[str, StringConstraints(min_length=1)]
     """The name under which the replica serves its base model; only runs on it are served."""
     cache_dir: Path
-    """Absolute. Where adapters' files are put; the replica must see the same files under the same path."""
+    """Absolute. Adapters' files go to `{cache_dir}/{replica_id}`; the replica must see them under the same path."""
     poll_s: float = Field(default=0.1, gt=0)
     """How often the replica and the ledger are looked at."""
     runs_s: float = Field(default=1, gt=0)

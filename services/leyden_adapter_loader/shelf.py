@@ -1,4 +1,4 @@
-"""What is known of each adapter on the replica: proved, withheld, or no longer wanted. Pure: the clock is an argument."""
+"""What is known of each adapter on the replica: proved, withheld or unwanted. Pure: the clock is an argument."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -49,6 +49,11 @@ class Shelf:
     def loaded(self) -> frozenset[str]:
         """What the replica listed last."""
         return frozenset(self._loaded)
+
+    @property
+    def proved(self) -> frozenset[str]:
+        """Proved in this life, wanted or not."""
+        return frozenset(self._proved)
 
     @property
     def ready(self) -> set[str]:
@@ -103,6 +108,10 @@ class Shelf:
         """Return what is loaded, and not wanted for so long that no gateway remembers it as ready."""
         grace = self._pauses.retire_grace_s
         return sorted(name for name, since in self._unwanted_since.items() if now - since >= grace)
+
+    def keep(self, name: str, now: float) -> None:
+        """Note that an adapter could not be unloaded: try again after another grace."""
+        self._unwanted_since[name] = now
 
     def unloaded(self, name: str) -> None:
         """Note that the replica has let go of an adapter."""

@@ -3,8 +3,12 @@
 import time
 from dataclasses import dataclass
 
-from leyden_adapter_loader.names import Adapter
+import structlog
+
+from leyden_adapter_loader.names import Adapter, BadName
 from leyden_ledger import Ledger, RunNotFound, RunState
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -46,11 +50,19 @@ class Wishes:
     async def _look_at(self, run: str) -> _Run | None:
         try:
             if run not in self._runs:
-                spec = await self._ledger.runs.get(run)
-                self._runs[run] = _Run(spec.trained_role) if spec.base_model == self._base_model else None
+                self._runs[run] = await self._meet(run)
             known = self._runs[run]
             if known and not known.finished:
                 known.finished = (await self._ledger.runs.summary(run)).state is RunState.FINISHED
         except RunNotFound:
             return None
         return known
+
+    async def _meet(self, run: str) -> _Run | None:
+        spec = await self._ledger.runs.get(run)
+        try:
+            Adapter(run, spec.trained_role, 1)
+        except BadName as error:
+            log.error("run_ignored", run=run, reason=str(error))
+            return None
+        return _Run(spec.trained_role) if spec.base_model == self._base_model else None

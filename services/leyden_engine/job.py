@@ -1,8 +1,8 @@
 """One request as the model thread sees it: what to generate, and what came of it."""
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 from leyden_engine.lora import Adapter
 
@@ -69,10 +69,10 @@ class Job:
     stop_reason: str | int | None = None
     """The stop string or stop id that ended it; None for end of sequence and length."""
     error: Exception | None = None
-    random: random.Random = field(init=False)
+    random: Random = field(init=False)
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.sampling.seed)
+        self.random = Random(self.sampling.seed)
 
     @property
     def cached(self) -> int:

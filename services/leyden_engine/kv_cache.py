@@ -13,59 +13,36 @@ class _Layer(CacheLayerMixin):
 
     is_sliding = False
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, cache: "KeyValueCache") -> None:
         super().__init__()
-        self._rows = rows
-        self._first = 0
-        self._positions: Tensor | None = None
-        self._index: Tensor | None = None
-        self._width = 0
+        self._cache = cache
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.keys = key_states.new_zeros(self._rows, key_states.shape[1], 0, key_states.shape[3])
-        self.values = value_states.new_zeros(self._rows, value_states.shape[1], 0, value_states.shape[3])
+        self.keys = key_states.new_zeros(self._cache.rows, key_states.shape[1], 0, key_states.shape[3])
+        self.values = value_states.new_zeros(self._cache.rows, value_states.shape[1], 0, value_states.shape[3])
         self.is_initialized = True
 
-    def fill(self, first: int) -> None:
-        """Let the next update write whole prompts to the rows from `first` on."""
-        self._first, self._positions = first, None
-
-    def append(self, positions: Tensor, index: Tensor, width: int) -> None:
-        """Let the next update add one token to the first rows, at `positions`, and return `width` columns."""
-        self._positions, self._index, self._width = positions, index, width
-
-    def move(self, source: int, target: int, length: int) -> None:
-        self.keys[target, :, :length] = self.keys[source, :, :length]
-        self.values[target, :, :length] = self.values[source, :, :length]
-
-    def wipe(self, row: int) -> None:
-        if self.is_initialized:
-            self.keys[row].zero_()
-            self.values[row].zero_()
-
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """Write [B, heads, T, head size] where the cache was told to; return what the B rows may see."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        if self._positions is None:
-            rows, length = slice(self._first, self._first + key_states.shape[0]), key_states.shape[2]
-            self._reserve(length)
-            self.keys[rows, :, :length] = key_states
-            self.values[rows, :, :length] = value_states
+        cache = self._cache
+        self._reserve(cache.width)
+        if cache.positions is None:
+            self.keys[cache.span, :, : cache.width] = key_states
+            self.values[cache.span, :, : cache.width] = value_states
             return key_states, value_states
-        self._reserve(self._width)
-        rows = slice(0, key_states.shape[0])
-        self.keys[self._index, :, self._positions] = key_states[:, :, 0]
-        self.values[self._index, :, self._positions] = value_states[:, :, 0]
-        return self.keys[rows, :, : self._width], self.values[rows, :, : self._width]
+        self.keys[cache.index, :, cache.positions] = key_states.transpose(1, 2)
+        self.values[cache.index, :, cache.positions] = value_states.transpose(1, 2)
+        return self.keys[cache.span, :, : cache.width], self.values[cache.span, :, : cache.width]
 
     def _reserve(self, columns: int) -> None:
         have = self.keys.shape[2]
-        if columns <= have:
-            return
-        more = max(columns, 2 * have, _COLUMNS) - have
-        # Zeros, not empty memory: a masked column still multiplies its value by 0, and 0 times NaN is NaN.
-        self.keys = torch.nn.functional.pad(self.keys, (0, 0, 0, more))
-        self.values = torch.nn.functional.pad(self.values, (0, 0, 0, more))
+        if columns > have:
+            more = max(columns, 2 * have, _COLUMNS) - have
+            # Zeros, not empty memory: a masked column still multiplies its value by 0, and 0 times NaN is NaN.
+            self.keys = torch.nn.functional.pad(self.keys, (0, 0, 0, more))
+            self.values = torch.nn.functional.pad(self.values, (0, 0, 0, more))
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return query_length, 0
@@ -78,39 +55,45 @@ class _Layer(CacheLayerMixin):
 
 
 class KeyValueCache(Cache):
-    """The cache of all layers. Rows in use are always the first ones; a hole is filled by moving the last row."""
+    """The cache of all layers. Each forward pass is told first which rows it runs, and where they go on."""
 
     def __init__(self, layers: int, rows: int) -> None:
-        self.slots = [_Layer(rows) for _ in range(layers)]
-        super().__init__(layers=self.slots)
+        self.rows = rows
+        self.span = slice(0, 0)
+        self.width = 0
+        self.index: Tensor | None = None
+        self.positions: Tensor | None = None
+        super().__init__(layers=[_Layer(self) for _ in range(layers)])
 
-    def fill(self, first: int) -> None:
-        """Make the next forward pass a prefill of the rows from `first` on."""
-        for layer in self.slots:
-            layer.fill(first)
+    def begin(self, first: int, count: int, length: int) -> None:
+        """Make the next forward pass fill `count` rows, from `first` on, from their start with `length` tokens."""
+        self.span, self.width, self.positions = slice(first, first + count), length, None
 
-    def append(self, positions: Tensor) -> Tensor:
-        """Make the next forward pass a decoding step of the first rows.
+    def go_on(self, first: int, positions: Tensor, width: int) -> Tensor:
+        """Make the next forward pass add tokens to rows that hold some already.
 
         Args:
-            positions: int64 of shape [rows]: where the token goes.
+            first: the first of the B rows.
+            positions: int64 of shape [B, T]: where each token goes.
+            width: more than any position.
 
         Returns:
-            Which columns each row sees: bool of shape [rows, 1, 1, width].
+            Which columns each token sees: bool of shape [B, 1, T, width].
         """
-        width = int(positions.max()) + 1
-        index = torch.arange(len(positions), device=positions.device)
-        for layer in self.slots:
-            layer.append(positions, index, width)
-        columns = torch.arange(width, device=positions.device)
-        return (columns <= positions[:, None])[:, None, None]
+        count = positions.shape[0]
+        self.span, self.width, self.positions = slice(first, first + count), width, positions
+        self.index = torch.arange(first, first + count, device=positions.device)[:, None]
+        return (torch.arange(width, device=positions.device) <= positions[..., None])[:, None]
 
-    def move(self, source: int, target: int, length: int) -> None:
+    def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` columns of row `source` over row `target`."""
-        for layer in self.slots:
-            layer.move(source, target, length)
+        for layer in self.layers:
+            layer.keys[target, :, :length] = layer.keys[source, :, :length]
+            layer.values[target, :, :length] = layer.values[source, :, :length]
 
     def wipe(self, row: int) -> None:
         """Forget what a row holds, even what is masked: a number that is not finite would spread through the mask."""
-        for layer in self.slots:
-            layer.wipe(row)
+        for layer in self.layers:
+            if layer.is_initialized:
+                layer.keys[row].zero_()
+                layer.values[row].zero_()

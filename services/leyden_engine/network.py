@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
+from leyden_engine import attention
 from leyden_engine.kv_cache import KeyValueCache
 from leyden_engine.lora import Adapter, Selection, install
 
@@ -37,61 +38,62 @@ class Network:
         """Of prompt and reply together, in tokens."""
         self.vocabulary = int(model.config.vocab_size)
 
-    def prefill(self, prompts: Sequence[list[int]], adapters: Sequence[Adapter | None], first: int) -> Tensor:
-        """Run whole prompts into the cache's rows from `first` on.
+    def run(
+        self, tokens: Sequence[list[int]], starts: Sequence[int], adapters: Sequence[Adapter | None], first: int
+    ) -> Tensor:
+        """Add tokens to the cache's rows from `first` on, one row each.
+
+        Args:
+            tokens: one or more for each row.
+            starts: how many tokens each row holds already.
+            adapters: one a row.
+            first: row of the cache.
 
         Returns:
-            The logits that follow each prompt: float32 of shape [B, V].
+            The logits that follow the last token of each row: float32 of shape [B, V].
         """
-        hidden = self._run_prompts(prompts, adapters, first)
-        last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
-        return self._head(hidden[torch.arange(len(prompts), device=self.device), last]).float()
+        hidden = self._run(tokens, starts, adapters, first)
+        if hidden.shape[1] > 1:
+            last = torch.tensor([len(row) - 1 for row in tokens], device=self.device)
+            hidden = hidden[torch.arange(len(tokens), device=self.device), last]
+        else:
+            hidden = hidden[:, 0]
+        return self._head(hidden).float()
 
     def score(self, prompt: list[int], adapter: Adapter | None, row: int) -> Tensor:
         """Run one prompt into the cache's `row`; return the logits at each position: float32 of shape [T, V]."""
-        return self._head(self._run_prompts([prompt], [adapter], row)[0]).float()
+        return self._head(self._run([prompt], [0], [adapter], row)[0]).float()
 
-    def step(self, tokens: list[int], positions: list[int], adapters: Sequence[Adapter | None]) -> Tensor:
-        """Add one token to each of the cache's first rows.
-
-        Args:
-            tokens: one a row.
-            positions: how many tokens each row holds so far.
-            adapters: one a row.
-
-        Returns:
-            The logits that follow: float32 of shape [B, V].
-        """
-        self._selection.select(adapters, self.device)
-        where = torch.tensor(positions, device=self.device)
-        seen = self._cache.append(where)
-        # Additive, so that attention need not convert it once a layer.
-        mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, -torch.inf)
-        output = self._decoder(
-            input_ids=torch.tensor(tokens, device=self.device)[:, None],
-            attention_mask=mask,
-            position_ids=where[:, None],
-            past_key_values=self._cache,
-            use_cache=True,
-        )
-        return self._head(output.last_hidden_state[:, -1]).float()
-
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` columns of the cache's row `source` over row `target`."""
-        self._cache.move(source, target, length)
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` tokens of the cache's row `source` over row `target`."""
+        self._cache.copy(source, target, length)
 
     def wipe(self, row: int) -> None:
         """Make the cache's `row` harmless after a failure."""
         self._cache.wipe(row)
 
-    def _run_prompts(self, prompts: Sequence[list[int]], adapters: Sequence[Adapter | None], first: int) -> Tensor:
+    def _run(
+        self, tokens: Sequence[list[int]], starts: Sequence[int], adapters: Sequence[Adapter | None], first: int
+    ) -> Tensor:
         self._selection.select(adapters, self.device)
-        self._cache.fill(first)
-        # Padded on the right: under a causal mask no token sees what comes after it.
-        longest = max(map(len, prompts))
-        padded = [prompt + [0] * (longest - len(prompt)) for prompt in prompts]
-        ids = torch.tensor(padded, device=self.device)
-        output = self._decoder(input_ids=ids, past_key_values=self._cache, use_cache=True)
+        # Padded on the right: no token sees what comes after it, and what is written there is overwritten later.
+        longest = max(map(len, tokens))
+        ids = torch.tensor([row + [0] * (longest - len(row)) for row in tokens], device=self.device)
+        positions = torch.tensor(starts, device=self.device)[:, None] + torch.arange(longest, device=self.device)
+        mask = None
+        if any(starts):
+            seen = self._cache.go_on(first, positions, max(starts) + longest)
+            # Additive, so that attention need not convert it once a layer.
+            mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, -torch.inf)
+        else:
+            self._cache.begin(first, len(tokens), longest)
+        output = self._decoder(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions.clamp(max=self.max_length - 1),
+            past_key_values=self._cache,
+            use_cache=True,
+        )
         return output.last_hidden_state
 
 
@@ -112,6 +114,9 @@ def load_network(folder: Path, rows: int, device: str, dtype: str, threads: int)
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or getattr(model.config, "sliding_window", None):
         raise ModelUnusable(f"{folder} has attention other than full ({', '.join(sorted(kinds))}): serve it with vLLM")
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ("dynamic", "longrope"):
+        raise ModelUnusable(f"{folder} has positions that depend on the longest sequence: serve it with vLLM")
     return _proven(model.to(device).eval(), rows)
 
 
@@ -124,12 +129,12 @@ def _proven(model: Any, rows: int) -> Network:
 def _compared(model: Any, rows: int) -> Network:
     ids = [index * 7 % model.config.vocab_size for index in range(1, 9)]
     plain = model(input_ids=torch.tensor([ids], device=model.device)).logits[0].float()
+    model.set_attn_implementation(attention.NAME)
     network = Network(model, rows)
     scored = network.score(ids, None, 0)
-    stepped = torch.cat(
-        [network.prefill([ids[:4]], [None], 0), *(network.step([ids[n]], [n], [None]) for n in range(4, 8))]
-    )
-    for got, wanted in ((scored, plain), (stepped, plain[3:])):
-        if (got - wanted).abs().max() > _TOLERANCE[model.dtype]:
+    parts = [(ids[:3], 0), (ids[3:6], 3), (ids[6:7], 6), (ids[7:], 7)]
+    stepped = torch.cat([network.run([part], [start], [None], 0) for part, start in parts])
+    for got, wanted in ((scored, plain), (stepped, plain[[2, 5, 6, 7]])):
+        if not (got - wanted).abs().max() <= _TOLERANCE[model.dtype]:
             raise ModelUnusable(f"{type(model).__name__} gives other logits here than by itself: serve it with vLLM")
     return network

@@ -35,12 +35,20 @@ class Server:
 
     def __init__(self, settings: EngineSettings) -> None:
         """Load the model and start its thread. Raises ModelUnusable."""
-        network = load_network(settings.model, settings.max_batch, settings.device, settings.dtype, settings.threads)
+        network = load_network(
+            settings.model,
+            settings.max_batch + settings.kept_sequences,
+            settings.device,
+            settings.dtype,
+            settings.threads,
+        )
         self._text = load_text(settings.model)
         self._settings = settings
         self._max_length = min(settings.max_model_len or network.max_length, network.max_length)
         self._adapters = Adapters(network, settings.served_name, settings.max_adapters)
-        self._scheduler = Scheduler(network, self._text, settings.max_batch, settings.max_waiting)
+        self._scheduler = Scheduler(
+            network, self._text, settings.max_batch, settings.kept_sequences, settings.max_waiting
+        )
         self._engine = Engine(self._scheduler, self._text, self._adapters, network.vocabulary, self._max_length)
         self._call_log = CallLog(settings.call_log) if settings.call_log else None
         self._key = settings.engine_api_key.get_secret_value().encode()

@@ -26,6 +26,8 @@ class EngineSettings(CommonSettings):
     """Of torch, on the CPU. With busy cores more than one is slower."""
     max_batch: int = Field(default=64, ge=1)
     """Sequences that are generated at the same time."""
+    kept_sequences: int = Field(default=64, ge=0)
+    """Ended sequences that are kept in memory, so that prompts that begin alike are computed once. 0: none."""
     max_waiting: int = Field(default=1024, ge=1)
     """Requests that wait for a place in the batch; beyond it they get 503."""
     max_model_len: int | None = Field(default=None, ge=2)

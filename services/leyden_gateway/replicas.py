@@ -15,6 +15,8 @@ _UNEVEN = 8
 """Calls in flight that a replica may have above the idlest one before a sticky episode moves."""
 _AVOID_S = 1.0
 """How long a replica that has failed is the last choice."""
+_NEWS_S = 5.0
+"""A replica that stays down is told once, not by every call that waits for it."""
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 
 
@@ -76,9 +78,12 @@ class Replicas:
         idlest = min(sound, key=lambda replica: self._in_flight[replica.id])
         return own if self._in_flight[own.id] - self._in_flight[idlest.id] <= _UNEVEN else idlest
 
-    def failed(self, replica: ReplicaStatus) -> None:
-        """Make `replica` the last choice for a moment."""
-        self._failed_at[replica.id] = time.monotonic()
+    def failed(self, replica: ReplicaStatus) -> bool:
+        """Make `replica` the last choice for a moment; say whether this is news: it had not failed lately."""
+        now = time.monotonic()
+        before = self._failed_at.get(replica.id, float("-inf"))
+        self._failed_at[replica.id] = now
+        return now - before > _NEWS_S
 
     @contextmanager
     def busy(self, replica: ReplicaStatus) -> Iterator[None]:

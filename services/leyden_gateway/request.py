@@ -31,6 +31,8 @@ _SAMPLING = (
     "use_beam_search", "best_of", "logits_processors", "vllm_xargs",
 )  # fmt: skip
 """Fields that change the distribution tokens are sampled from. For a trained role the run alone decides it."""
+_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Said aloud, because vLLM otherwise takes them from the model's own `generation_config.json`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def imposed(ask: Ask, spec: RunSpec, role: str, purpose: Purpose) -> tuple[float
     temperature = sampling.eval_temperature if purpose == "eval" else sampling.temperature
     bound = sampling.max_tokens if ask.max_tokens is None else min(ask.max_tokens, sampling.max_tokens)
     fields = {name: value for name, value in ask.rest.items() if name not in _SAMPLING}
-    return temperature, {**fields, "temperature": temperature, "top_p": 1.0, "max_tokens": bound}
+    return temperature, {**fields, **_NEUTRAL, "temperature": temperature, "max_tokens": bound}
 
 
 def upstream_body(model: str, fields: dict[str, Any]) -> bytes:

@@ -75,15 +75,15 @@ class Upstream:
                 raise ReplicaFailed("connect", "connecting timed out") from error
             raise ApiError(504, "upstream_timeout", "the replica did not answer in time") from error
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
-            raise ReplicaFailed("connection", repr(error)) from error
+            raise ReplicaFailed("connection", f"{type(error).__name__}: {error}") from error
         if response.status != 200:
             _raise_for(response.status, answer)
         return answer
 
     def _note(self, replica: ReplicaStatus, failure: ReplicaFailed) -> None:
-        self._replicas.failed(replica)
         metrics.REPLICA_FAILURES.labels(replica.id, failure.kind).inc()
-        log.warning("replica_failed", replica=replica.id, kind=failure.kind, error=str(failure))
+        if self._replicas.failed(replica):
+            log.warning("replica_failed", replica=replica.id, kind=failure.kind, error=str(failure))
 
 
 def _raise_for(status: int, body: bytes) -> None:

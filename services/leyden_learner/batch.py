@@ -54,6 +54,11 @@ class Sample:
         """P."""
         return self.tokens.numel() - self.sampled_logprobs.numel()
 
+    @property
+    def response(self) -> Tensor:
+        """Token ids of the response, shape [R]."""
+        return self.tokens[self.prompt_length :]
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

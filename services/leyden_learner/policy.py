@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from leyden_contracts import LoraShape
-from leyden_learner.batch import Sample
+from leyden_learner.rows import Row
 
 
 class UnknownModel(Exception):
@@ -47,22 +47,21 @@ class Policy:
         """What is trained, by name, in a fixed order."""
         return {name: weight for name, weight in self._peft.named_parameters() if weight.requires_grad}
 
-    def response_logprobs(self, samples: Sequence[Sample]) -> Tensor:
-        """Return logprobs of the responses at each sample's temperature, one after the other: shape [sum of R].
+    def response_logprobs(self, rows: Sequence[Row]) -> Tensor:
+        """Return logprobs of all responses, each at its call's temperature: shape [sum of R], row by row.
 
         Padding stands on the right, where causal attention never looks: no mask is needed.
         """
-        rows = [sample.tokens[:-1] for sample in samples]
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self._device)
-        # The token at position i + 1 is predicted at i; the head runs over no position before the first response.
-        starts = [sample.prompt_length - 1 for sample in samples]
-        ends = [row.numel() for row in rows]
-        kept = torch.arange(min(starts), max(ends), device=self._device)
+        inputs = [row.tokens[:-1] for row in rows]
+        ids = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True).to(self._device)
+        index, column, heat = _where(rows)
+        # The head runs over no position before the first response.
+        first = int(column.min())
+        kept = torch.arange(first, ids.shape[1], device=self._device)
         logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=kept).logits
-        row, column = _positions(starts, ends, self._device)
-        targets = torch.cat([sample.tokens[sample.prompt_length :] for sample in samples]).to(self._device)
-        heats = torch.tensor([sample.temperature for sample in samples], device=self._device)[row]
-        chosen = logits[row, column - min(starts)].float() / heats[:, None]
+        chosen = logits[index.to(self._device), (column - first).to(self._device)].float()
+        chosen = chosen / heat.to(self._device)[:, None]
+        targets = torch.cat([sample.response for row in rows for sample in row.samples]).to(self._device)
         return chosen.gather(1, targets[:, None])[:, 0] - chosen.logsumexp(1)
 
     def sequence_logprobs(self, token_ids: Sequence[int], adapter: bool = True) -> list[float]:
@@ -101,7 +100,13 @@ def _load(folder: Path, base_model: str) -> Any:
         raise UnknownModel(f"the base model {base_model!r} at {folder} cannot be read: {error}") from error
 
 
-def _positions(starts: list[int], ends: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    rows = [row for row, (start, end) in enumerate(zip(starts, ends, strict=True)) for _ in range(start, end)]
-    columns = [column for start, end in zip(starts, ends, strict=True) for column in range(start, end)]
-    return torch.tensor(rows, device=device), torch.tensor(columns, device=device)
+def _where(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, for every response token, its row, the position that predicts it, and its temperature."""
+    index, column, heat = [], [], []
+    for i, row in enumerate(rows):
+        for sample in row.samples:
+            # The token at position t + 1 is predicted at t.
+            column.append(torch.arange(sample.prompt_length - 1, sample.tokens.numel() - 1))
+            index.append(torch.full_like(column[-1], i))
+            heat.append(torch.full((column[-1].numel(),), sample.temperature))
+    return torch.cat(index), torch.cat(column), torch.cat(heat)

@@ -15,8 +15,8 @@ from leyden_algorithms import LOSSES, RatioStats
 from leyden_contracts import RunSpec, Trajectory
 from leyden_learner.batch import Batch, Rules, Sample, build_batch
 from leyden_learner.metrics import batch_metrics
-from leyden_learner.micro_batches import micro_batches
 from leyden_learner.policy import Policy
+from leyden_learner.rows import Row, make_rows, micro_batches
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 OPTIMIZER, RNG = "optimizer.safetensors", "rng.safetensors"
@@ -59,7 +59,7 @@ class Trainer:
         tokens = sum(sample.sampled_logprobs.numel() for sample in samples)
         stats = RatioStats(algorithm.clip_low, algorithm.clip_high)
         total = 0.0
-        for part in micro_batches(samples, algorithm.micro_batch_tokens):
+        for part in micro_batches(make_rows(samples), algorithm.micro_batch_tokens):
             loss = self._loss(part, stats) / tokens
             self._accelerator.backward(loss)
             total += loss.item()
@@ -73,10 +73,11 @@ class Trainer:
         # JSON knows no infinity: what is not finite is left out.
         return {name: value for name, value in metrics.items() if math.isfinite(value)} | {"refused": float(not sound)}
 
-    def _loss(self, part: Sequence[Sample], stats: RatioStats) -> Tensor:
-        """Return the summed loss of the part's response tokens."""
+    def _loss(self, rows: Sequence[Row], stats: RatioStats) -> Tensor:
+        """Return the summed loss of the rows' response tokens."""
         algorithm = self.spec.algorithm
-        logprobs = self.policy.response_logprobs(part)
+        logprobs = self.policy.response_logprobs(rows)
+        part = [sample for row in rows for sample in row.samples]
         sampled = torch.cat([sample.sampled_logprobs for sample in part]).to(logprobs.device)
         lengths = torch.tensor([sample.sampled_logprobs.numel() for sample in part])
         advantages = torch.tensor([sample.advantage for sample in part], dtype=torch.float32)

@@ -2,17 +2,17 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from leyden_agents.calculator.recipe import Recipe, demo_recipe
+from rich.console import Console
+
+from leyden_agents.calculator import recipe, tasks
 from leyden_client.client import LeydenClient
 from leyden_client.errors import ClientError
 from leyden_client.evaluate import EvalResult
 from leyden_client.training import TrainResult, result_table, train
 from leyden_contracts import TaskInput
-from rich.console import Console
-
 from leyden_standalone.curve import Interval, draw_curve
 from leyden_standalone.deployment import InUse, Options
 from leyden_standalone.model import default_model
@@ -40,7 +40,7 @@ def command(
         console.print("starting the services ...")
         with running_beside(options) as (deployment, _):
             with LeydenClient(deployment.url("task_api"), deployment.token, patience_s=60) as client:
-                result = _train(client, demo_recipe(seed), data_dir, console)
+                result = _train(client, seed, data_dir, console)
             console.print("stopping the services ...")
     except InUse as error:
         console.print(f"[red]{error}[/]")
@@ -52,17 +52,21 @@ def command(
     _report(result, picture, console)
 
 
-def _train(client: LeydenClient, recipe: Recipe, data_dir: Path, console: Console) -> TrainResult:
+def _train(client: LeydenClient, seed: int, data_dir: Path, console: Console) -> TrainResult:
+    held_out = tasks.eval_tasks(recipe.EVAL_TASKS, seed) + tasks.long_eval_tasks(recipe.LONG_EVAL_TASKS, seed)
     return train(
         client,
-        recipe.spec,
-        [TaskInput.model_validate(task) for task in recipe.train_tasks],
-        recipe.steps,
-        eval_tasks=[TaskInput.model_validate(task) for task in recipe.eval_tasks],
-        eval_samples=recipe.eval_samples,
+        recipe.demo_run_spec(seed),
+        _inputs(tasks.train_tasks(recipe.TRAIN_TASKS, seed)),
+        recipe.STEPS,
+        eval_tasks=_inputs(held_out),
         folder=data_dir / "trained",
         console=console,
     )
+
+
+def _inputs(rows: list[dict[str, Any]]) -> list[TaskInput]:
+    return [TaskInput.model_validate(row) for row in rows]
 
 
 def _report(result: TrainResult, picture: Path, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a deployment, in the order in which they start. Each service is configured by environment alone."""
+"""The processes of a deployment and the stages in which they start. Each is configured by environment alone."""
 
 import sys
 import urllib.request
@@ -13,32 +13,39 @@ from leyden_standalone.deployment import Deployment
 from leyden_standalone.supervisor import Part
 
 
-def make_parts(deployment: Deployment) -> list[Part]:
-    """Return what has to run: our services, and an embedded part for each outside one that was not given."""
+def make_stages(deployment: Deployment) -> list[list[Part]]:
+    """Return what has to run: our services, and an embedded part for each outside one that was not given.
+
+    The worker stops first, while it can still give its episodes back, and the gateway before the collector, which takes
+    its last spans.
+    """
     options = deployment.options
-    outside = [_valkey(deployment)] if options.redis_url is None else []
-    engine = [_engine(deployment)] if options.replica_url is None else []
+    loader = _service(
+        deployment,
+        "adapter_loader",
+        REPLICA_URL=deployment.replica_url,
+        REPLICA_ID="replica-0",
+        BASE_MODEL=options.model_name,
+        CACHE_DIR=str(options.data_dir.resolve() / "adapters"),
+    )
+    worker = _service(
+        deployment,
+        "worker",
+        CONCURRENCY=str(options.worker_concurrency),
+        AGENT_PATH=str(options.agent_path.resolve()),
+    )
+    learner = _service(deployment, "learner", MODELS=f"{options.model_name}={options.model.resolve()}")
     return [
-        *outside,
-        _service(deployment, "collector"),
-        *engine,
-        _service(
-            deployment,
-            "adapter_loader",
-            REPLICA_URL=deployment.replica_url,
-            REPLICA_ID="replica-0",
-            BASE_MODEL=options.model_name,
-            CACHE_DIR=str(options.data_dir.resolve() / "adapters"),
-        ),
-        _service(deployment, "gateway"),
-        _service(deployment, "task_api"),
-        _service(deployment, "learner", MODELS=f"{options.model_name}={options.model.resolve()}"),
-        _service(
-            deployment,
-            "worker",
-            CONCURRENCY=str(options.worker_concurrency),
-            AGENT_PATH=str(options.agent_path.resolve()),
-        ),
+        [_valkey(deployment)] if options.redis_url is None else [],
+        [_service(deployment, "collector")],
+        [
+            *([_engine(deployment)] if options.replica_url is None else []),
+            loader,
+            _service(deployment, "gateway"),
+            _service(deployment, "task_api"),
+            learner,
+        ],
+        [worker],
     ]
 
 

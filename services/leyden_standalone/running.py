@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 
 from leyden_standalone.deployment import Deployment, Options, lock, open_deployment
-from leyden_standalone.parts import make_parts
+from leyden_standalone.parts import make_stages
 from leyden_standalone.supervisor import Supervisor
 
 
@@ -16,7 +16,7 @@ async def running(options: Options) -> AsyncIterator[tuple[Deployment, Superviso
     """Start everything, yield, and stop everything. Raises InUse, StartFailed."""
     with lock(options.data_dir):
         deployment = open_deployment(options)
-        supervisor = Supervisor(make_parts(deployment), options.data_dir / "logs")
+        supervisor = Supervisor(make_stages(deployment), options.data_dir / "logs")
         try:
             await supervisor.start()
             deployment.write_connection()

@@ -1,6 +1,7 @@
 """Keeps processes running until told to stop, and leaves none behind.
 
-Each part is started, watched and restarted on its own; only the order of the first start and of the stop is fixed.
+Each part is started, watched and restarted on its own; only the order of the first start and of the stop is fixed: in
+stages, and what is in one stage starts at once.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ class Part:
     command: list[str]
     env: dict[str, str] = field(default_factory=dict)
     ready: Callable[[], bool] = lambda: True
-    """Whether it answers by now; the next part is started after that."""
+    """Whether it answers by now; the next stage is started after that."""
     start_timeout_s: float = 120.0
     stop_timeout_s: float = 15.0
 
@@ -42,8 +43,8 @@ class StartFailed(Exception):
 class Supervisor:
     """Runs parts, with their logs in `log_dir/NAME.log` and their pids in `pids`."""
 
-    def __init__(self, parts: Sequence[Part], log_dir: Path) -> None:
-        self._parts = parts
+    def __init__(self, stages: Sequence[Sequence[Part]], log_dir: Path) -> None:
+        self._stages = stages
         self._log_dir = log_dir
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
@@ -56,27 +57,33 @@ class Supervisor:
         return {name: process.pid for name, process in self._processes.items()}
 
     async def start(self) -> None:
-        """Start the parts in order, each once the one before is ready. Raises StartFailed."""
-        for part in self._parts:
-            started = time.monotonic()
-            self._keepers[part.name] = asyncio.create_task(self._keep(part))
-            while not await asyncio.to_thread(part.ready):
-                if time.monotonic() - started > part.start_timeout_s or self._keepers[part.name].done():
-                    raise StartFailed(f"{part.name} did not start: see {self._log_path(part)}")
-                await asyncio.sleep(0.1)
+        """Start each stage once the one before is ready. Raises StartFailed."""
+        for stage in self._stages:
+            await asyncio.gather(*map(self._start, stage))
 
     async def stop(self) -> None:
-        """Stop the parts in reverse order: SIGTERM, and SIGKILL for what outlasts its time."""
+        """Stop the stages in reverse order."""
         self._stopping = True
-        for part in reversed(self._parts):
-            process = self._processes.get(part.name)
-            if process and process.returncode is None:
-                _signal(process, signal.SIGTERM)
-            keeper = self._keepers.get(part.name)
-            if keeper and not await _ended(keeper, part.stop_timeout_s) and process:
-                log.warning("killed", part=part.name, after_s=part.stop_timeout_s)
-                _signal(process, signal.SIGKILL)
-                await keeper
+        for stage in reversed(self._stages):
+            await asyncio.gather(*map(self._stop, stage))
+
+    async def _start(self, part: Part) -> None:
+        started = time.monotonic()
+        self._keepers[part.name] = asyncio.create_task(self._keep(part))
+        while not await asyncio.to_thread(part.ready):
+            if time.monotonic() - started > part.start_timeout_s or self._keepers[part.name].done():
+                raise StartFailed(f"{part.name} did not start: see {self._log_path(part)}")
+            await asyncio.sleep(0.1)
+
+    async def _stop(self, part: Part) -> None:
+        """SIGTERM, and SIGKILL if the part outlasts its time."""
+        process, keeper = self._processes.get(part.name), self._keepers.get(part.name)
+        if process and process.returncode is None:
+            _signal(process, signal.SIGTERM)
+        if keeper and not await _ended(keeper, part.stop_timeout_s) and process:
+            log.warning("killed", part=part.name, after_s=part.stop_timeout_s)
+            _signal(process, signal.SIGKILL)
+            await keeper
 
     async def _keep(self, part: Part) -> None:
         failures = 0

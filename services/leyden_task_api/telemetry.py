@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from leyden_contracts import FailureReason
 from leyden_ledger import RunSummary
 
 REQUESTS = Counter("leyden_task_api_requests", "Requests answered", ["method", "route", "status"])
@@ -28,8 +29,9 @@ def show(run: str, summary: RunSummary) -> None:
         GROUPS.labels(run, stage).set(getattr(summary, f"groups_{stage}"))
     VERSION.labels(run, "published").set(summary.version_published)
     VERSION.labels(run, "ready").set(summary.version_ready)
-    for reason, count in summary.failures.items():
-        FAILURES.labels(run, reason).set(count)
+    # Also the reasons that have not occurred: a chart of zeros is not a chart without data.
+    for reason in FailureReason:
+        FAILURES.labels(run, reason).set(summary.failures.get(reason, 0))
     for series, (total, episodes) in _graded(summary.rewards).items():
         purpose, _, version = series.partition(":")
         gauge = EVAL.labels(run, version) if purpose == "eval" else REWARD.labels(run)

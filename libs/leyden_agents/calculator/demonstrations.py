@@ -14,7 +14,7 @@ from leyden_agents.calculator.tasks import Length, Problem, draw
 T = TypeVar("T")
 Messages = list[dict[str, Any]]
 
-LENGTHS: dict[Length, float] = {"short": 0.5, "long": 0.3, "longer": 0.2}
+LENGTHS: dict[Length, float] = {"short": 0.45, "long": 0.35, "longer": 0.2}
 """Length of the operands -> its share."""
 
 
@@ -39,34 +39,19 @@ def _guess(rng: Random, problem: Problem, length: Length) -> Messages:
     return [_says(_answer(replace(problem, left=other.left, right=other.right).answer))]
 
 
-def _wrong_operand(rng: Random, problem: Problem, length: Length) -> Messages:
-    other = draw(rng, length, held_out=False)
-    side = rng.choice(("left", "right"))
-    wrong = replace(problem, left=other.left) if side == "left" else replace(problem, right=other.right)
-    return _call(wrong.expression, str(wrong.answer), _answer(wrong.answer))
-
-
-def _half_call(_rng: Random, problem: Problem, _length: Length) -> Messages:
-    return _call(f"{problem.left}{problem.sign}", "error", UNSURE)
-
-
 def _broken_call(_rng: Random, _problem: Problem, _length: Length) -> Messages:
     return [_says('<tool_call>\n{"name": "calculator"}\n</tool_call>')]
 
 
 def _unsure(_rng: Random, _problem: Problem, _length: Length) -> Messages:
-    return [_says(UNSURE)]
+    return [_says("I am not sure.")]
 
-
-UNSURE = "I am not sure."
 
 HABITS: dict[Callable[[Random, Problem, Length], Messages], float] = {
-    _good: 0.42,
-    _guess: 0.45,
-    _wrong_operand: 0.02,
-    _half_call: 0.02,
-    _broken_call: 0.03,
-    _unsure: 0.06,
+    _good: 0.40,
+    _guess: 0.48,
+    _broken_call: 0.04,
+    _unsure: 0.08,
 }
 """Habit -> its share of the mixed demonstrations."""
 

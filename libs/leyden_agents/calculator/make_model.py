@@ -20,10 +20,10 @@ TOOL_TAGS = ("<tool_call>", "</tool_call>")
 
 CONTEXT = 512
 VOCABULARY = 384
-CLEAN_STEPS = 1500
+CLEAN_STEPS = 3000
 """The first steps show the good habit only: copying operands is the hard part."""
-STEPS = 2800
-BATCH = 64
+STEPS = 5600
+BATCH = 32
 LEARNING_RATE = 2e-3
 
 Example = tuple[list[int], list[bool]]

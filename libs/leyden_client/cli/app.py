@@ -14,7 +14,9 @@ from leyden_client.connection import DATA_DIR
 from leyden_client.errors import ClientError
 
 
-class _Group(TyperGroup):
+class Guarded(TyperGroup):
+    """A group of commands that says what went wrong in a line or two."""
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; what the user can mend is said without a traceback."""
         try:
@@ -27,7 +29,7 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=Guarded,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

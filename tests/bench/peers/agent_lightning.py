@@ -101,7 +101,9 @@ def main() -> None:
     """Start the server and the runners, measure, stop them."""
     multiprocessing.set_start_method("spawn")
     command = [str(Path(sys.executable).with_name("agl")), "store", "--host", "127.0.0.1", "--port", str(PORT)]
-    server = subprocess.Popen([*command, "--log-level", "WARNING"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        [*command, "--log-level", "WARNING"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     stop = multiprocessing.Event()
     runners = [multiprocessing.Process(target=runner, args=(number, stop)) for number in range(RUNNERS)]
     try:

@@ -22,6 +22,7 @@ from leyden_gateway.settings import GatewaySettings
 from leyden_ledger import Ledger, NewGroup, ReplicaStatus
 from leyden_runtime.tokens import Scope, Tokens
 from leyden_traces import decode_call
+from support.servers import find_port
 
 RUN, EPISODE, BASE = "run-1", "g.0", "tiny"
 Misbehaviour = Callable[[web.Request, dict], Awaitable[web.StreamResponse]]
@@ -180,7 +181,6 @@ class World:
     tokens: Tokens
     engine: Engine
     collector: Collector
-    ports: Callable[[], int]
     redis_url: str
     signing_key: str
     gateways: list[Gateway] = field(default_factory=list)
@@ -205,7 +205,7 @@ class World:
 
     async def gateway(self, **changes: object) -> Gateway:
         """Start a gateway with changed settings."""
-        port = self.ports()
+        port = find_port()
         values = {
             "redis_url": self.redis_url,
             "signing_key": self.signing_key,
@@ -257,12 +257,12 @@ async def listening(port: int) -> None:
 
 
 @pytest.fixture
-async def world(ledger: Ledger, redis_url: str, signing_key: str, find_port) -> AsyncIterator[World]:
+async def world(ledger: Ledger, redis_url: str, signing_key: str) -> AsyncIterator[World]:
     tokens = Tokens(signing_key)
     engine, collector = Engine(find_port()), Collector(find_port(), tokens)
     await engine.start()
     await collector.start()
-    world = World(ledger, tokens, engine, collector, find_port, redis_url, signing_key)
+    world = World(ledger, tokens, engine, collector, redis_url, signing_key)
     yield world
     for client in world.clients:
         await client.close()
@@ -270,16 +270,3 @@ async def world(ledger: Ledger, redis_url: str, signing_key: str, find_port) -> 
         await gateway.finish()
     await engine.stop()
     await collector.stop()
-
-
-@pytest.fixture
-def find_port() -> Callable[[], int]:
-    """Find free loopback ports."""
-    import socket
-
-    def find() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
-
-    return find

@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import openai
 import pytest
+from aiohttp import web
 
 from leyden_contracts import AttemptResult, FailureReason
 from leyden_runtime.tokens import Scope, Tokens
@@ -47,9 +48,7 @@ async def test_an_attempt_that_is_fenced_while_the_engine_works(world, gateway):
     async def slow(_, ask):
         lost = AttemptResult(outcome="failed", reason=FailureReason.WORKER_LOST)
         await world.ledger.episodes.close("run-1", "g.0", 1, lost)
-        from_conftest = world.engine.reply({**reply_for(ask)})
-        world.engine.answered.pop()
-        return from_conftest
+        return web.json_response(reply_for(ask))
 
     world.engine.misbehave.append(slow)
     assert (await refusal(world.client(gateway))).status_code == 409
@@ -60,15 +59,8 @@ def reply_for(ask: dict) -> dict:
     message = {"role": "assistant", "content": "x"}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "token_ids": [1]}
     choice["logprobs"] = {"content": [{"logprob": -1.0}]}
-    usage = {"completion_tokens": 1}
-    return {
-        "id": "c",
-        "created": 1,
-        "choices": [choice],
-        "usage": usage,
-        "prompt_token_ids": [1],
-        "model": ask["model"],
-    }
+    reply = {"id": "c", "created": 1, "choices": [choice], "prompt_token_ids": [1], "model": ask["model"]}
+    return {**reply, "usage": {"completion_tokens": 1}}
 
 
 async def test_too_many_calls(world, gateway):
@@ -172,8 +164,6 @@ async def test_an_unknown_path_and_method(world, gateway):
 
 async def test_the_engines_own_refusal_reaches_the_agent(world, gateway):
     async def too_long(_, __):
-        from aiohttp import web
-
         return web.json_response({"error": {"message": "maximum context length is 1024 tokens"}}, status=400)
 
     world.engine.misbehave.append(too_long)

@@ -10,6 +10,8 @@ import openai
 import pytest
 from aiohttp import web
 
+from support.servers import find_port
+
 MESSAGES = [{"role": "user", "content": "How much is 1+2?"}]
 
 
@@ -157,7 +159,7 @@ def environment(world, **changes: str) -> dict[str, str]:
 
 
 async def test_the_process_serves_and_stops_on_sigterm(ready):
-    port = ready.ports()
+    port = find_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "leyden_gateway", env=environment(ready, LEYDEN_GATEWAY_PORT=str(port))
     )

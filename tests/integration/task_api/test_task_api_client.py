@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from leyden_ledger import Ledger
 from leyden_runtime.tokens import Scope, Tokens
 from leyden_storage import LocalStore
 from leyden_storage.keys import adapter_prefix
+from support.proxy import proxy_to
 from support.task_api import SPEC, play, played, put_adapter
 
 TASKS = [TaskInput(input=n, expected=n, tags={"length": "long" if n > 2 else "short"}) for n in range(5)]
@@ -56,7 +58,20 @@ def learning(redis_url: str, store: LocalStore) -> Iterator[None]:
         yield
 
 
-def test_a_run_created_twice_by_a_client_that_was_cut_off_is_one(client: LeydenClient) -> None:
+def test_a_request_whose_answer_is_lost_is_repeated_and_makes_one_run(api: str, token: str) -> None:
+    host, port = api.removeprefix("http://").split(":")
+    with (
+        proxy_to(host, int(port)) as proxy,
+        LeydenClient(f"http://127.0.0.1:{proxy.port}", token, timeout_s=1) as client,
+    ):
+        proxy.replies.clear()
+        threading.Timer(1.2, proxy.replies.set).start()
+        view = client.create_run(RunSpec.model_validate(SPEC))
+        assert proxy.held.is_set()
+        assert [view.spec.id for view in client.runs()] == [view.spec.id]
+
+
+def test_creating_a_run_again_is_harmless_and_changing_it_is_refused(client: LeydenClient) -> None:
     view = client.create_run(RunSpec.model_validate(SPEC))
     assert client.create_run(view.spec) == view
     assert [view.spec.id for view in client.runs()] == [view.spec.id]
@@ -153,7 +168,9 @@ def test_bad_input_ends_with_exit_code_2_and_says_what_is_wrong(leyden: Leyden, 
     spec.write_text("id: mine\nbase_model: tiny\nagent: a:b\ngrader: a:c\n")
     leyden("run", "create", spec)
     tasks.write_text('{"input": 1}\n{"input": \n')
-    assert "line 2: Invalid JSON" in leyden("tasks", "upload", "mine", tasks, exit_code=2).stderr
+    refusal = leyden("tasks", "upload", "mine", tasks, exit_code=2).stderr
+    assert "nothing was uploaded" in refusal and "line 2: Invalid JSON" in refusal
+    assert "cannot read" in leyden("tasks", "upload", "mine", tmp_path / "absent", exit_code=2).stderr
     assert json.loads(leyden("run", "show", "mine").stdout)["summary"]["counts"] == {}
     assert "there is no run 'absent'" in leyden("run", "show", "absent", exit_code=2).stderr
     leyden("run", "show", "mine", exit_code=2, LEYDEN_API_TOKEN="wrong")

@@ -1,5 +1,6 @@
 """Runs over real HTTP and real Redis: created once, never changed; every error is a problem that says what to do."""
 
+import http.client as http_client
 import json
 
 import httpx
@@ -86,6 +87,20 @@ def test_a_body_over_the_limit_is_refused_with_or_without_its_length(http: httpx
     problem(http.post("/v1/runs", content=iter([body[:5_000_000], body[5_000_000:]]), headers=headers), 413)
 
 
+def test_a_body_announced_as_too_large_is_refused_before_it_is_sent(api: str, token: str) -> None:
+    connection = http_client.HTTPConnection(api.removeprefix("http://"), timeout=5)
+    connection.putrequest("POST", "/v1/runs")
+    for header in (
+        ("Authorization", f"Bearer {token}"),
+        ("Content-Type", "application/json"),
+        ("Content-Length", "9000000"),
+    ):
+        connection.putheader(*header)
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
 def test_tokens(api: str, signing_key: str) -> None:
     tokens = Tokens(signing_key)
 
@@ -98,7 +113,7 @@ def test_tokens(api: str, signing_key: str) -> None:
     problem(get(Tokens("x" * 40).mint(Scope.API, 60)), 401)
     problem(get(tokens.mint(Scope.API, -10)), 401)
     for scope in (Scope.ATTEMPT, Scope.SPANS):
-        problem(get(tokens.mint(scope, 60, run="mine")), 403)
+        problem(get(tokens.mint(scope, 60)), 403)
     assert get(tokens.mint(Scope.API, 60)).status_code == 200
 
 

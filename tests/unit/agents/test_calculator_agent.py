@@ -84,6 +84,7 @@ def test_stops_after_three_calls(server):
         ('{"expression": "37+58"}', "95"),
         ('{"expression": "10-99"}', "-89"),
         ('{"expression": "37+"}', "error"),
+        ('{"expression": "+58"}', "error"),
         ('{"expression": "__import__(\'os\')"}', "error"),
         ('{"expression": 37}', "error"),
         ("{}", "error"),

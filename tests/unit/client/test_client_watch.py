@@ -1,5 +1,6 @@
 """What a person sees of a run, and when watching gives up."""
 
+import io
 from typing import Any
 
 import pytest
@@ -110,3 +111,15 @@ def test_a_look_is_drawn() -> None:
     text = console.export_text()
     for part in ("10 of 16", "2 (3 loading)", "1 min 15 s", "0.90", "timeout 2"):
         assert part in text
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_log_gets_a_line_for_each_version_and_a_terminal_a_picture(terminal: bool) -> None:
+    steps = [counters(version_published=n, version_ready=n) for n in (0, 0, 1, 1)]
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    watch(Api(*steps, counters(state="finished", version_published=1)), "mine", 4, console=console, poll_s=0)  # type: ignore[arg-type]
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    if terminal:
+        assert "policy version" in text
+    else:
+        assert [row.split(":")[0] for row in text.splitlines()] == ["version 0", "version 1"]

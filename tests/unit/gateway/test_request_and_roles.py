@@ -66,7 +66,8 @@ def test_the_run_decides_how_a_trained_role_samples(purpose):
     body = sent(run, purpose=purpose, temperature=2, top_p=0.1, top_k=1, seed=3, frequency_penalty=1, max_tokens=99)
     assert body["temperature"] == (0.7 if purpose == "train" else 0.1)
     assert (body["top_p"], body["max_tokens"]) == (1.0, 50)
-    assert not {"top_k", "seed", "frequency_penalty"} & body.keys()
+    assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (0, 0, 1)
+    assert not {"seed", "frequency_penalty"} & body.keys()
 
 
 def test_a_frozen_role_samples_as_the_agent_says():

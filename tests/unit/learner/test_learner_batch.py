@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from leyden_algorithms import ADVANTAGES
 
+from leyden_algorithms import ADVANTAGES
 from leyden_contracts import Control, Verdict
 from leyden_learner.batch import Rules, build_batch
-from leyden_learner.micro_batches import micro_batches
 from leyden_learner.staleness import is_stale
 from support.learning import VOCABULARY, make_call, make_group, make_spec, make_trajectory
 
@@ -111,15 +110,3 @@ def test_shuffled_rewards_are_the_same_rewards_elsewhere(monkeypatch: pytest.Mon
     assert all(sorted(found) == [0, 1, 2, 3, 4, 5, 6, 7] for found in rewards)
     assert rewards[0] == rewards[1] != rewards[2]
     assert any(reward >= 4 for reward in rewards[0][:4])
-
-
-def test_micro_batches_hold_every_sample_once_within_the_limit():
-    groups = [make_group("a", range(9), prompt=(1,) * 10), make_group("b", range(5), prompt=(1,) * 90)]
-    samples = build(groups).samples
-
-    parts = list(micro_batches(samples, token_limit=64))
-
-    assert sorted(id(sample) for part in parts for sample in part) == sorted(map(id, samples))
-    sizes = [(len(part), max(sample.tokens.numel() for sample in part)) for part in parts]
-    assert all(count * longest <= 64 or count == 1 for count, longest in sizes)
-    assert sizes == [(1, 92)] * 5 + [(5, 12), (4, 12)]

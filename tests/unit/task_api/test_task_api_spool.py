@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import tracemalloc
 from collections.abc import AsyncIterator
 
 from hypothesis import given, settings
@@ -42,12 +43,16 @@ async def test_every_task_is_found_at_its_place(inputs: list, cuts: list[int], n
 
 async def test_an_endless_line_does_not_fill_the_memory() -> None:
     async def endless() -> AsyncIterator[bytes]:
-        for _ in range(1000):
+        for _ in range(150):
             yield b"a" * 65536
         yield b'\n{"input": 1}\n'
 
     with Spool(TaskUpload()) as spool:
+        tracemalloc.start()
         await spool_lines(endless(), spool)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 * MAX_LINE_BYTES
         assert spool.faults == [f"line 1: longer than {MAX_LINE_BYTES} bytes"]
 
 

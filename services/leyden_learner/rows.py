@@ -1,0 +1,53 @@
+"""How a batch is fed to the model: calls that extend each other in one row, rows of like length in one pass."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from leyden_learner.batch import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One token sequence, and the calls whose responses stand in it."""
+
+    tokens: Tensor
+    """int64, shape [T]."""
+    samples: tuple[Sample, ...]
+    """Each one's tokens are the beginning of `tokens`."""
+
+
+def make_rows(samples: Iterable[Sample]) -> list[Row]:
+    """Put a call into the row of the call before it where its prompt begins with that row's tokens.
+
+    A conversation of several turns is then computed once, not once a turn. Under causal attention the logprobs are
+    the same.
+    """
+    rows: list[Row] = []
+    for sample in samples:
+        if rows and _extends(sample, rows[-1].tokens):
+            rows[-1] = Row(sample.tokens, (*rows[-1].samples, sample))
+        else:
+            rows.append(Row(sample.tokens, (sample,)))
+    return rows
+
+
+def _extends(sample: Sample, tokens: Tensor) -> bool:
+    return sample.prompt_length >= tokens.numel() and torch.equal(sample.tokens[: tokens.numel()], tokens)
+
+
+def micro_batches(rows: Sequence[Row], token_limit: int) -> Iterator[list[Row]]:
+    """Yield the rows, longest first, in parts whose padded size stays within `token_limit` tokens.
+
+    Neighbours in length share a part, so that little is padded. One row longer than the limit goes alone.
+    """
+    part: list[Row] = []
+    for row in sorted(rows, key=lambda one: one.tokens.numel(), reverse=True):
+        if part and (len(part) + 1) * part[0].tokens.numel() > token_limit:
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part

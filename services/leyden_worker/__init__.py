@@ -1,0 +1,1 @@
+"""The worker: claims episodes, runs agents in processes of their own, grades them, and closes the attempts."""

@@ -1,0 +1,52 @@
+"""What the worker asks of Linux beyond POSIX, so that no process outlives its owner. Elsewhere these do nothing."""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+_SET_DEATH_SIGNAL = 1
+_SET_DUMPABLE = 4
+_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def die_with_parent(parent: int, number: signal.Signals) -> None:
+    """Have the kernel send `number` to this process when `parent` dies; at once if it is gone already."""
+    _prctl(_SET_DEATH_SIGNAL, number)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies, a daemon that left its session included."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def hide(hidden: bool = True) -> None:
+    """Keep other processes of the same user, agents for instance, from reading this one's memory and environment."""
+    _prctl(_SET_DUMPABLE, int(not hidden))
+
+
+def children() -> set[int]:
+    """Return the pids of this process's children, adopted ones included."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        found.update(int(pid) for pid in task.read_text().split())
+    return found
+
+
+def kill_group(leader: int) -> None:
+    """Send SIGKILL to `leader` and all of its process group. Whoever is gone already is no error."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(leader, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc is not None and _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
