@@ -1,17 +1,21 @@
 """The doorbell: Celery messages that tell a worker to look at an episode. Never the record (DESIGN section 3, step 2).
 
 A ring that is lost, late or doubled harms nothing: the ledger decides who runs what, and the dispatcher rings again
-for what nobody has claimed.
+for what nobody has claimed. All that Leyden knows of Celery is in this file.
 """
 
 import base64
+import contextlib
 import json
+import os
+import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from celery import Celery
+from celery import Celery, bootsteps, signals
+from celery.worker import state
 from redis import Redis
 
 QUEUE = "leyden"
@@ -101,3 +105,97 @@ _HEADERS: dict[str, Any] = {
     "stamped_headers": None,
     "stamps": {},
 }
+
+
+class Listener:
+    """A Celery worker in a thread, which takes at most `concurrency` rings at a time and leaves the rest to others.
+
+    A message is acknowledged when its task starts (Celery's default), not when it ends: one that is lost with its
+    worker is rung again as soon as the lease has run out. Unacknowledged it would come back as well, but only after
+    Celery's visibility timeout, an hour later. One process can have one listener: Celery's state is global.
+    """
+
+    def __init__(self, app: Celery, concurrency: int, answer: Callable[[str, str], None]) -> None:
+        """`answer` is called with (run, episode) in one of `concurrency` threads, and may block there."""
+        self._free = concurrency
+        self._lock = threading.Lock()
+        self._wakeup, self._alarm = os.pipe()
+        for descriptor in (self._wakeup, self._alarm):
+            os.set_blocking(descriptor, False)
+        self._thread = threading.Thread(target=self._listen, name="doorbell", daemon=True)
+        self._app = app
+        self._concurrency = concurrency
+        app.task(name=TASK, ignore_result=True)(answer)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it listens; it ends only when told to, or by a fault."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin to listen. While Redis is away, it waits for it."""
+        signals.task_received.connect(self._take)
+        signals.task_postrun.connect(self._leave)
+        self._app.steps["consumer"].add(_gate(self))
+        state.should_stop = None
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more rings. Returns at once; `join` waits until the last `answer` has returned."""
+        state.should_stop = 0  # type: ignore[assignment]
+        self._wake()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end; say whether it came."""
+        self._thread.join(timeout_s)
+        return not self.alive
+
+    def _listen(self) -> None:
+        worker = self._app.WorkController(
+            pool="threads",
+            concurrency=self._concurrency,
+            queues=[QUEUE],
+            loglevel="WARNING",
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        worker.start()
+
+    def _take(self, **_: Any) -> None:
+        with self._lock:
+            self._free -= 1
+
+    def _leave(self, **_: Any) -> None:
+        with self._lock:
+            self._free += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._alarm, b".")
+
+    def _watch(self, consumer: Any) -> None:
+        # Celery's own bound (prefetch) counts only messages that no thread has begun: a busy worker would hold as
+        # many again as it runs, away from an idle one. Its `worker_disable_prefetch` counts right, but nothing wakes
+        # its loop when a thread is free again, for up to a second.
+        quality = consumer.task_consumer.channel.qos
+        within_prefetch = quality.can_consume
+        quality.can_consume = lambda: self._free > 0 and within_prefetch()
+        consumer.hub.add_reader(self._wakeup, self._drain)
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakeup, 65536)
+
+
+def _gate(listener: Listener) -> type:
+    class Gate(bootsteps.StartStopStep):
+        """Started anew with each connection to the broker."""
+
+        requires = ("celery.worker.consumer.tasks:Tasks",)
+
+        def start(self, parent: Any) -> None:
+            listener._watch(parent)
+
+    return Gate

@@ -1,5 +1,6 @@
 """Reads an adapter as peft writes it, strictly: every tensor must be one that the model will use."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from torch import Tensor
 from leyden_engine.lora import Adapter
 
 _PREFIX = "base_model.model."
-_UNSUPPORTED = (
-    "use_dora", "use_qalora", "lora_bias", "modules_to_save", "rank_pattern", "alpha_pattern", "layer_replication",
-    "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "megatron_config", "eva_config",
-)  # fmt: skip
-"""Settings of peft's LoraConfig that change the computation and must be off."""
+_MAY_DIFFER = {
+    "r", "lora_alpha", "use_rslora", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
+    "lora_dropout", "inference_mode", "task_type", "base_model_name_or_path", "revision", "peft_version",
+    "auto_mapping",
+}  # fmt: skip
+"""Settings of peft's LoraConfig that are applied, or that change nothing once training is over."""
+_PLAIN_STARTS = (True, False, "gaussian")
+"""Values of `init_lora_weights` that leave the base model's weights alone."""
 
 
 class AdapterMissing(Exception):
@@ -68,9 +72,11 @@ def _read_config(folder: Path) -> Any:
         raise AdapterUnusable(f"{folder}/adapter_config.json cannot be read: {error}") from error
     if not isinstance(config, LoraConfig):
         raise AdapterUnusable(f"{folder} holds an adapter of type {config.peft_type}; only LORA can be served")
-    used = [setting for setting in _UNSUPPORTED if getattr(config, setting, None)]
-    if config.bias != "none":
-        used.append("bias")
+    plain = LoraConfig()
+    names = {one.name for one in fields(config)} - _MAY_DIFFER - {"init_lora_weights"}
+    used = sorted(name for name in names if getattr(config, name) != getattr(plain, name))
+    if config.init_lora_weights not in _PLAIN_STARTS:
+        used.append("init_lora_weights")
     if used:
         raise AdapterUnusable(f"the adapter uses {', '.join(used)}, which this engine does not apply: train without")
     return config

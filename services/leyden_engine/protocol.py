@@ -144,8 +144,11 @@ def plain_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
     plain = {**message, "content": _content(message.get("content"))}
-    if message.get("tool_calls"):
-        plain["tool_calls"] = [_tool_call(call) for call in message["tool_calls"]]
+    calls = message.get("tool_calls")
+    if calls and not isinstance(calls, list):
+        raise EngineError(400, "`tool_calls` must be a list", "messages")
+    if calls:
+        plain["tool_calls"] = [_tool_call(call) for call in calls]
     return plain
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import selectors
-import signal
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ from leyden_worker import child, kernel
 TAIL_BYTES = 8192
 """How much of what a child printed is kept: its end."""
 _READ_BYTES = 65536
+_LAST_READS = 32
 
 
 @dataclass(frozen=True)
@@ -124,20 +124,25 @@ class Nursery:
         for pid in kernel.children() - self._own - self._children.keys():
             kernel.kill_group(pid)
 
-    def _listen(self, born: _Child) -> int:
+    def _listen(self, born: _Child) -> None:
+        if self._read(born) == 0:
+            self._selector.unregister(born.output)
+
+    def _read(self, born: _Child) -> int | None:
+        """Keep the end of what was printed; return how much there was, 0 at the end, None for nothing yet."""
         try:
             data = os.read(born.output, _READ_BYTES)
         except BlockingIOError:
-            return 0
-        if not data:
-            self._selector.unregister(born.output)
+            return None
         born.tail += data
         del born.tail[:-TAIL_BYTES]
         return len(data)
 
     def _bury(self, born: _Child, status: Any) -> None:
-        while self._listen(born):
-            pass
+        # Bounded: a stray, which is killed only after this, may print on.
+        for _ in range(_LAST_READS):
+            if not self._read(born):
+                break
         with contextlib.suppress(KeyError):
             self._selector.unregister(born.output)
         os.close(born.output)

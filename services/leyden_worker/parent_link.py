@@ -78,6 +78,8 @@ class ParentLink:
 
     async def call(self, arguments: list[Any], timeout_s: float, **more: Any) -> End:
         """Run the function in a child of its own and wait for its end. If cancelled, the child is killed first."""
+        if not self.alive:
+            return End("lost")
         number = next(self._numbers)
         end = self._ends[number] = asyncio.get_running_loop().create_future()
         try:
@@ -136,6 +138,8 @@ class ParentLink:
         except asyncio.IncompleteReadError:
             pass
         finally:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
             self._lose_all()
 
     def _lose_all(self) -> None:

@@ -4,8 +4,8 @@ A fresh interpreter for each attempt costs a second; a fork costs milliseconds. 
 that forking is safe, and it never runs an agent itself, so that it is always there to enforce deadlines.
 
 stdin: one request a line, JSON: the fields of `child.Request`, or `{"kill": id}`.
-stdout: one answer a line, JSON, first `{"ready": true, "threads": n}` or `{"refused": why}`; the answer for an ended child says how
-many bytes of its report follow the line.
+stdout: one answer a line, JSON. First `{"ready": true, "threads": n}` or `{"refused": why}`; then `{"id", "pid"}` for
+a child that was born, and for one that ended a line that says how many bytes of its report follow.
 """
 
 import argparse
@@ -150,7 +150,7 @@ def _start_over(modules: list[str], requests: int, answers: int) -> None:
     os.dup2(requests, 0)
     os.dup2(answers, 1)
     command = [sys.executable, *sys.orig_argv[1:], "--modules", file]
-    os.execv(command[0], command)
+    os.execv(command[0], command)  # noqa: S606 - our own command line
 
 
 def _answer(descriptor: int, line: dict[str, Any], report: bytes = b"") -> None:

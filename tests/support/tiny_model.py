@@ -1,6 +1,10 @@
 """Tiny Llamas with random weights, made on the spot, and LoRA adapters for them."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 TEMPLATE = """{%- if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool.function.name }} {% endfor %}<|im_end|>
@@ -70,3 +74,35 @@ def make_adapter(model: Path, folder: Path, *, seed: int = 1, rank: int = 4, std
             torch.nn.init.normal_(weight, std=std)
     adapted.save_pretrained(folder)
     return folder
+
+
+def teach(model: Path, prompt: str, reply: str, steps: int = 80) -> None:
+    """Train the model until it answers `prompt` with `reply`, which ends the sequence, and nothing else."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModelForCausalLM.from_pretrained(model)
+    start = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    ids = torch.tensor([start + tokenizer(reply + END, add_special_tokens=False)["input_ids"]])
+    labels = ids.clone()
+    labels[:, : len(start)] = -100
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        network(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+    network.save_pretrained(model)
+
+
+def teacher_forced(model: Path, adapter: Path | None, prompt: list[int], reply: list[int]) -> "torch.Tensor":
+    """Return transformers' and peft's own logits for each token of `reply`: float32 of shape [R, V]."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    if adapter:
+        network = PeftModel.from_pretrained(network, adapter)
+    with torch.inference_mode():
+        return network.eval()(input_ids=torch.tensor([prompt + reply])).logits[0, len(prompt) - 1 : -1]

@@ -18,6 +18,7 @@ def test_held_out_operands_are_never_trained_on():
     trained = set().union(*(_operands(train_tasks(2000, seed)) for seed in range(5)))
     held_out = _operands(eval_tasks(600)) | _operands(long_eval_tasks(600))
     assert trained and held_out and not trained & held_out
+    assert held_out <= RESERVED["short"] | RESERVED["long"]
 
 
 def test_demonstrations_use_no_reserved_operand():
