@@ -20,9 +20,9 @@ TOOL_TAGS = ("<tool_call>", "</tool_call>")
 
 CONTEXT = 512
 VOCABULARY = 384
-CLEAN_STEPS = 3000
+CLEAN_STEPS = 1000
 """The first steps show the good habit only: copying operands is the hard part."""
-STEPS = 5600
+STEPS = 3000
 BATCH = 32
 LEARNING_RATE = 2e-3
 
@@ -126,7 +126,7 @@ def warm_up(model: Any, tokenizer: Any, rng: Random) -> None:
     """Teach `model` the demonstrations: token-level cross entropy on what the assistant said."""
     import torch
 
-    clean = [make_example(tokenizer, demonstration(rng, clean=True)) for _ in range(16000)]
+    clean = [make_example(tokenizer, demonstration(rng, clean=True)) for _ in range(10000)]
     mixed = [make_example(tokenizer, demonstration(rng)) for _ in range(24000)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     for step in range(1, STEPS + 1):
