@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 import leyden_agents.contract
 from leyden_worker import kernel
 
-_FLUSH_S = 5.0
 _FRAMES = 8
 _ERROR_CHARACTERS = 3000
 _OURS = (str(Path(__file__).parent), leyden_agents.contract.__file__)
@@ -32,6 +31,8 @@ class Request:
     env: dict[str, str] = field(default_factory=dict)
     memory_bytes: int | None = None
     max_report_bytes: int = 8 * 2**20
+    flush_s: float = 5.0
+    """How long the agent's own telemetry may take to send its last spans."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def run(function: Callable[..., Any], request: Request, ends: Ends) -> NoReturn:
     try:
         _become(request, ends)
         _write(ends.report, _report(function, request))
-        flush()
+        flush(request.flush_s)
         code = 0
     finally:
         # Not sys.exit(): what the warm parent registered to run at its exit is not this process's to run.
@@ -134,7 +135,7 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def flush() -> None:
+def flush(seconds: float) -> None:
     """Send on what was printed, and the spans of the agent's own OpenTelemetry, if it uses that."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -145,6 +146,6 @@ def flush() -> None:
     if force_flush is None:
         return
     # In a thread of its own: exporters retry for longer than they are told to.
-    flusher = threading.Thread(target=force_flush, args=(int(_FLUSH_S * 1000),), daemon=True)
+    flusher = threading.Thread(target=force_flush, args=(int(seconds * 1000),), daemon=True)
     flusher.start()
-    flusher.join(_FLUSH_S)
+    flusher.join(seconds)

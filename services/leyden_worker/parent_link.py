@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from leyden_worker import kernel
 
+log = structlog.get_logger()
 _LINE_BYTES = 2**20
 _STOP_S = 8.0
 _LATE_S = 15.0
@@ -84,10 +87,9 @@ class ParentLink:
         end = self._ends[number] = asyncio.get_running_loop().create_future()
         try:
             await self._send({"id": number, "arguments": arguments, "timeout_s": timeout_s, **more})
-            async with asyncio.timeout(timeout_s + _LATE_S):
-                return await end
-        except TimeoutError:
-            self._process.kill()
+            # wait(), not `await end`: a cancelled call must not cancel `end`, which still tells when the child is dead.
+            if not (await asyncio.wait({end}, timeout=timeout_s + _LATE_S))[0]:
+                self._process.kill()
             return await end
         except asyncio.CancelledError:
             await self._kill(number, end)
@@ -112,10 +114,7 @@ class ParentLink:
 
     async def _kill(self, number: int, end: "asyncio.Future[End]") -> None:
         await self._send({"kill": number})
-        try:
-            async with asyncio.timeout(_STOP_S):
-                await end
-        except TimeoutError:
+        if not (await asyncio.wait({end}, timeout=_STOP_S))[0]:
             self._process.kill()
 
     async def _send(self, message: dict[str, Any]) -> None:
@@ -136,10 +135,11 @@ class ParentLink:
                 if end is not None and not end.done():
                     end.set_result(End(answer["how"], answer["code"], answer["printed"], _parsed(report)))
         except asyncio.IncompleteReadError:
-            pass
+            pass  # it died while it answered
+        except ValueError:
+            log.exception("warm_parent_answers_nonsense")
+            self._process.kill()
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
             self._lose_all()
 
     def _lose_all(self) -> None:

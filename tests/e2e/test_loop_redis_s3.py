@@ -34,7 +34,7 @@ def test_the_loop_turns(redis_url: str, s3_url: str, tmp_path: Path, monkeypatch
         # Redis is not ours to scrape; every other port is a service's.
         targets = {name: port for name, port in deployment.ports.items() if name != "redis"}
         monitoring = stack.enter_context(prometheus(tmp_path, targets))
-        result = train_small(client, small_spec(), STEPS, evaluate=8)
+        result = train_small(client, small_spec(), STEPS, tmp_path, evaluate=8)
         assert result.version == STEPS
         assert result.final.summary.state == "finished"
         assert result.final.summary.counts["train:succeeded"] == STEPS * 4 * 4

@@ -27,9 +27,9 @@ def test_a_few_steps(redis_url: str, s3_url: str, tmp_path: Path, monkeypatch: p
             engine_api_key=API_KEY,
         ) as (deployment, _, client),
     ):
-        result = train_small(client, small_spec(), STEPS)
+        result = train_small(client, small_spec(), STEPS, tmp_path, evaluate=8)
         assert result.version == STEPS
-        assert result.final.summary.version_ready == STEPS, "vLLM proved every version"
+        assert client.run(result.run).summary.version_ready == STEPS, "vLLM proved every version"
         assert violations(deployment, result.run) == []
         assert len(calls_in_store(stored(deployment), result.run)) >= STEPS * 16
         for view in result.final.versions:

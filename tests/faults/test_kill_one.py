@@ -35,7 +35,7 @@ def test_kill_each_service(tmp_path: Path) -> None:
         killer = threading.Thread(target=_kill_in_turn, args=(supervisor, killed, stop))
         killer.start()
         try:
-            result = train_small(client, small_spec(max_staleness=1), STEPS)
+            result = train_small(client, small_spec(max_staleness=1), STEPS, tmp_path)
         finally:
             stop.set()
             killer.join()
@@ -48,7 +48,7 @@ def test_kill_each_service(tmp_path: Path) -> None:
 
 def test_nothing_is_left_and_the_next_start_goes_on(tmp_path: Path) -> None:
     with deployed(tmp_path / "data") as (_, supervisor, client):
-        run = train_small(client, small_spec(), 1).run
+        run = train_small(client, small_spec(), 1, tmp_path).run
         pids = list(supervisor.pids.values())
     time.sleep(0.2)
     for pid in pids:

@@ -1,10 +1,9 @@
-"""The engine as a process, spoken to over HTTP as the gateway, the adapter_loader and an agent do."""
+"""The engine, spoken to over HTTP as the gateway, the adapter_loader and an agent do."""
 
 import asyncio
 import json
-import os
 import shutil
-import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,11 @@ import httpx
 import openai
 import pytest
 import torch
+from pydantic import SecretStr
 
-from support.servers import find_port, process, wait_for
+from leyden_engine.server import Server
+from leyden_engine.settings import EngineSettings
+from support.servers import find_port, wait_for
 from support.tiny_model import START, make_adapter, make_model, teach, teacher_forced
 
 KEY = "engine-test-key"
@@ -42,16 +44,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def environment(folder: Path, port: int, **more: str) -> dict[str, str]:
-    own = {
-        "LEYDEN_ENGINE_API_KEY": KEY,
-        "LEYDEN_ENGINE_PORT": str(port),
-        "LEYDEN_ENGINE_MODEL": str(folder / "model"),
-        "LEYDEN_ENGINE_SERVED_NAME": "base",
-    }
-    return {**os.environ, **own, **{f"LEYDEN_ENGINE_{name}": value for name, value in more.items()}}
-
-
 def healthy(url: str) -> bool:
     try:
         return httpx.get(f"{url}/health", timeout=1).status_code == 200
@@ -60,19 +52,27 @@ def healthy(url: str) -> bool:
 
 
 @contextmanager
-def running(folder: Path, **more: str) -> Iterator[str]:
-    port = find_port()
-    url, log = f"http://127.0.0.1:{port}", folder / "engine.log"
-    command = [sys.executable, "-m", "leyden_engine"]
-    with process(command, log, env=environment(folder, port, **more)) as child:
-        wait_for(lambda: healthy(url) or child.poll() is not None, 60, f"the engine (see {log})")
+def serving(folder: Path, **more: Any) -> Iterator[str]:
+    """Serve from a thread of this process: starting another one costs seconds of imports."""
+    settings = EngineSettings(
+        model=folder / "model", served_name="base", port=find_port(), engine_api_key=SecretStr(KEY), **more
+    )
+    server, url = Server(settings), f"http://127.0.0.1:{settings.port}"
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve(stop)))
+    thread.start()
+    try:
+        wait_for(lambda: healthy(url), 30, "the engine")
         yield url
-        assert child.poll() is None, log.read_text()
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> Iterator[str]:
-    with running(folder, CALL_LOG=str(folder / "calls.jsonl"), MAX_ADAPTERS="3") as url:
+    with serving(folder, call_log=folder / "calls.jsonl", max_adapters=3) as url:
         yield url
 
 
@@ -274,7 +274,7 @@ async def test_every_reply_is_in_the_call_log(http: httpx.AsyncClient, folder: P
 
 
 async def test_a_client_that_leaves_frees_its_place(folder: Path) -> None:
-    with running(folder, MAX_BATCH="1", MAX_WAITING="2") as url:
+    with serving(folder, max_batch=1, max_waiting=2) as url:
         headers = {"Authorization": f"Bearer {KEY}"}
         long = CHAT | {"max_tokens": 200, "ignore_eos": True}
         async with aiohttp.ClientSession(url, headers=headers) as session:
@@ -291,30 +291,3 @@ async def test_a_client_that_leaves_frees_its_place(folder: Path) -> None:
             assert "leyden_engine_requests_running 0.0" in metrics
             async with session.post("/v1/chat/completions", json=CHAT) as answer:
                 assert answer.status == 200
-
-
-async def test_a_restart_shows(engine: str, folder: Path) -> None:
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}) as client:
-        first = (await client.get(f"{engine}/v1/models")).headers["X-Leyden-Boot"]
-        assert (await client.get(f"{engine}/version")).json()["boot_id"] == first
-        with running(folder) as other:
-            assert (await client.get(f"{other}/v1/models")).headers["X-Leyden-Boot"] != first
-
-
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        ({"MODEL": "/nonexistent"}, "not a model"),
-        ({"API_KEY": ""}, "LEYDEN_ENGINE_API_KEY"),
-        ({"MAX_BATCH": "0"}, "max_batch"),
-        ({"SPEED": "11"}, "LEYDEN_ENGINE_SPEED"),
-    ],
-)
-async def test_bad_settings_end_with_code_2(changes: dict[str, str], word: str, folder: Path, free_port: int) -> None:
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "leyden_engine"),
-        env=environment(folder, free_port, **changes),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, problem = await asyncio.wait_for(child.communicate(), 60)
-    assert child.returncode == 2 and word in problem.decode() and "Traceback" not in problem.decode()

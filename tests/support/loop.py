@@ -44,12 +44,15 @@ def small_spec(seed: int = 0, **algorithm: Any) -> RunSpec:
     return RunSpec.model_validate(spec)
 
 
-def train_small(client: LeydenClient, spec: RunSpec, steps: int, evaluate: int = 0) -> TrainResult:
-    """Train `steps` versions on held-in tasks; evaluate on as many held-out ones as asked."""
+def train_small(client: LeydenClient, spec: RunSpec, steps: int, folder: Path, evaluate: int = 0) -> TrainResult:
+    """Train `steps` versions on held-in tasks; evaluate on as many held-out ones as asked.
+
+    The adapter goes into `folder`.
+    """
     count = steps * spec.algorithm.groups_per_step
     rows = [train_tasks(count, spec.seed), eval_tasks(evaluate, spec.seed)]
     tasks, held_out = ([TaskInput.model_validate(row) for row in part] for part in rows)
-    return train(client, spec, tasks, steps, eval_tasks=held_out)
+    return train(client, spec, tasks, steps, eval_tasks=held_out, folder=folder)
 
 
 def stored(deployment: Deployment) -> ObjectStore:

@@ -44,7 +44,9 @@ def vllm_server(model: Path, name: str, folder: Path) -> Iterator[str]:
     command += [part for flag, value in flags.items() for part in (f"--{flag}", value)]
     url = f"http://127.0.0.1:{port}"
     with process(command, folder / "vllm.log", env={**os.environ, **_SETTINGS}, start_new_session=True) as server:
-        wait_for(lambda: _healthy(url) or server.poll() is not None, 240, f"vLLM (see {folder / 'vllm.log'})")
+        wait_for(lambda: _healthy(url) or server.poll() is not None, 240, "vLLM")
+        if server.poll() is not None:
+            raise RuntimeError(f"vLLM ended with code {server.returncode}: {(folder / 'vllm.log').read_text()[-2000:]}")
         yield url
 
 

@@ -1,0 +1,184 @@
+"""The invariants I1 to I6 (README, "How it works"), each as a function of what is known of a run. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from leyden_contracts import (
+    TERMINAL_STATES,
+    AdapterManifest,
+    Episode,
+    EpisodeState,
+    RunSpec,
+    Trajectory,
+    Verdict,
+    adapter_name,
+)
+from leyden_ledger.replicas import ReplicaStatus
+from leyden_ledger.runs import RunState, RunSummary
+from leyden_storage.keys import trajectory_key
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One place where an invariant does not hold."""
+
+    invariant: str
+    """`I1` to `I6`."""
+    subject: str
+    """An episode, group, adapter or object key."""
+    message: str
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return f"{self.invariant} {self.subject}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that is known of a run."""
+
+    spec: RunSpec
+    summary: RunSummary
+    published: int
+    """Newest published version, read before the store was."""
+    episodes: Mapping[str, Episode]
+    leased: frozenset[str]
+    rewarded: frozenset[str]
+    """Episodes whose ledger entry holds a reward."""
+    trajectories: Mapping[str, Trajectory]
+    """By object key."""
+    manifests: Mapping[int, AdapterManifest]
+    digests: Mapping[int, Mapping[str, str]]
+    """Version -> file -> sha256 of what is stored."""
+    replicas: tuple[ReplicaStatus, ...]
+    unreadable: tuple[Violation, ...]
+
+
+def endings(facts: Facts) -> Iterator[Violation]:
+    """I1: every accepted episode ends in exactly one terminal state."""
+    counted = {name: count for name, count in facts.summary.counts.items() if count}
+    actual = Counter(f"{episode.purpose}:{episode.state}" for episode in facts.episodes.values())
+    settled = all(episode.state in TERMINAL_STATES for episode in facts.episodes.values())
+    if settled and counted != dict(actual):
+        yield Violation("I1", "counts", f"the ledger counts {counted}, but there are {dict(actual)}")
+    for episode in facts.episodes.values():
+        ended = episode.state in TERMINAL_STATES
+        if ended and episode.id in facts.leased:
+            yield Violation("I1", episode.id, f"it is {episode.state}, but an attempt still holds its lease")
+        if not ended and episode.purpose == "train" and facts.summary.state is RunState.FINISHED:
+            yield Violation("I1", episode.id, f"the run is finished, but it is {episode.state}")
+
+
+def transitions(facts: Facts) -> Iterator[Violation]:
+    """I2: every transition is stored exactly once, and only the winning attempt's."""
+    stored = {trajectory.episode for trajectory in facts.trajectories.values()}
+    for name, trajectory in facts.trajectories.items():
+        for message in _unlike(trajectory, facts.episodes.get(trajectory.episode)):
+            yield Violation("I2", name, message)
+    for episode in facts.episodes.values():
+        if episode.state is EpisodeState.SUCCEEDED and episode.id not in stored:
+            yield Violation("I2", episode.id, "it succeeded, but its trajectory is not stored")
+    steps = (step for trajectory in facts.trajectories.values() for step in trajectory.transitions)
+    for (replica, reply), times in Counter((step.replica, step.response_id) for step in steps).items():
+        if times > 1:
+            yield Violation("I2", reply, f"this reply of {replica} is stored {times} times")
+
+
+def _unlike(trajectory: Trajectory, episode: Episode | None) -> Iterator[str]:
+    """Yield how a stored trajectory differs from what the ledger says of its episode."""
+    if episode is None:
+        yield "it belongs to no episode of the ledger"
+        return
+    numbers = [step.number for step in trajectory.transitions]
+    # While it is collecting, the trajectory is written and about to be settled.
+    if episode.state not in (EpisodeState.SUCCEEDED, EpisodeState.COLLECTING):
+        yield f"its episode is {episode.state}"
+    if trajectory.attempt != episode.attempt:
+        yield f"it is attempt {trajectory.attempt}'s, but attempt {episode.attempt} won"
+    if numbers != list(range(1, episode.calls + 1)):
+        yield f"it has calls {numbers}, but the gateway counted {episode.calls}"
+    if trajectory.verdict is not Verdict.COMPLETE:
+        yield f"its verdict is {trajectory.verdict}"
+
+
+def batches(facts: Facts) -> Iterator[Violation]:
+    """I3: a trajectory enters at most one batch, with known versions, within the staleness bound."""
+    consumed = Counter(group for manifest in facts.manifests.values() for group in manifest.groups)
+    trained = Counter(episode for manifest in facts.manifests.values() for episode in manifest.trained_episodes)
+    for subject, times in (consumed + trained).items():
+        if times > 1:
+            yield Violation("I3", subject, f"it was trained on {times} times")
+    by_episode = {trajectory.episode: trajectory for trajectory in facts.trajectories.values()}
+    bound = facts.spec.algorithm.max_staleness
+    for version, manifest in facts.manifests.items():
+        for episode in manifest.trained_episodes:
+            trajectory = by_episode.get(episode)
+            if trajectory is None or trajectory.purpose != "train":
+                yield Violation(
+                    "I3", episode, f"version {version} was trained on it, but it is no stored training data"
+                )
+                continue
+            if trajectory.group not in manifest.groups:
+                yield Violation("I3", episode, f"version {version} was trained on it, but not on its group")
+            role = facts.spec.trained_role
+            used = {step.policy_version for step in trajectory.transitions if step.role == role}
+            if not used <= {0, *(known for known in facts.manifests if known < version)}:
+                yield Violation("I3", episode, f"version {version} was trained on unknown versions {sorted(used)}")
+            if used and version - 1 - min(used) > bound:
+                yield Violation(
+                    "I3", episode, f"version {version} was trained on version {min(used)}'s; {bound} allowed"
+                )
+
+
+def adapters(facts: Facts) -> Iterator[Violation]:
+    """I4: what is stored, and what replicas say they serve, is what the learner wrote."""
+    run, role = facts.spec.id or "", facts.spec.trained_role
+    for version, digests in facts.digests.items():
+        name = adapter_name(run, role, version)
+        manifest = facts.manifests.get(version)
+        if manifest is None:
+            yield Violation("I4", name, "its manifest cannot be read")
+            continue
+        for file, digest in digests.items():
+            if digest != manifest.files[file]:
+                yield Violation("I4", f"{name}/{file}", f"its sha256 is {digest}, not the learner's")
+        if (manifest.version, manifest.parent) != (version, version - 1):
+            yield Violation("I4", name, f"its manifest says version {manifest.version}, parent {manifest.parent}")
+    if sorted(facts.digests) != list(range(1, len(facts.digests) + 1)):
+        yield Violation("I4", role, f"versions are missing: there are {sorted(facts.digests)}")
+    if facts.published > len(facts.digests):
+        yield Violation("I4", role, f"version {facts.published} is published, but not stored")
+    names = {adapter_name(run, role, version) for version in facts.digests}
+    for replica in facts.replicas:
+        ours = {name for name in replica.ready if name.startswith(f"{run}--")}
+        for name in sorted(ours - names) + sorted(ours & set(replica.rejected)):
+            yield Violation("I4", name, f"the replica {replica.id} says that it serves this, without proof")
+
+
+def owners(facts: Facts) -> Iterator[Violation]:
+    """I5: nothing is stored under another's name."""
+    for name, trajectory in facts.trajectories.items():
+        if name != trajectory_key(facts.spec.id or "", trajectory.group, trajectory.episode):
+            yield Violation("I5", name, f"it says that it is {trajectory.run}/{trajectory.group}/{trajectory.episode}")
+        owner = (trajectory.run, trajectory.episode, trajectory.attempt)
+        if any((step.run, step.episode, step.attempt) != owner for step in trajectory.transitions):
+            yield Violation("I5", name, "it holds a call of another run, episode or attempt")
+
+
+def rewards(facts: Facts) -> Iterator[Violation]:
+    """I6: an infrastructure failure never becomes a reward."""
+    trained = {episode for manifest in facts.manifests.values() for episode in manifest.trained_episodes}
+    for episode in facts.episodes.values():
+        failed = episode.state in TERMINAL_STATES and episode.state is not EpisodeState.SUCCEEDED
+        if failed and episode.id in facts.rewarded:
+            yield Violation("I6", episode.id, f"it is {episode.state}, but has a reward")
+        if failed and episode.id in trained:
+            yield Violation("I6", episode.id, f"it is {episode.state}, but was trained on")
+    for name, trajectory in facts.trajectories.items():
+        found = facts.episodes.get(trajectory.episode)
+        if found and found.state is EpisodeState.SUCCEEDED and found.reward != trajectory.reward:
+            yield Violation("I6", name, f"its reward is {trajectory.reward}, but the grader's was {found.reward}")
+
+
+INVARIANTS = (endings, transitions, batches, adapters, owners, rewards)
