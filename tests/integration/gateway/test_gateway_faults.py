@@ -99,8 +99,9 @@ async def test_without_any_replica_the_call_ends_with_503(world):
     assert await world.counted() == 0
 
 
-async def test_a_replica_of_another_base_model_is_no_replica(world):
-    await world.make_run(base_model="other")
+@pytest.mark.parametrize("episode", [{}, {"purpose": "eval", "wanted": 0}])
+async def test_a_replica_of_another_base_model_is_no_replica(world, episode):
+    await world.make_run(base_model="other", **episode)
     await world.beat()
     client = world.client(await world.gateway(replica_wait_s=0.2))
     assert (await refused(client)).status_code == 503

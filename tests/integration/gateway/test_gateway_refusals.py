@@ -120,7 +120,8 @@ async def test_an_unknown_model_lists_those_there_are(world, gateway, model):
 
 async def test_a_body_that_is_too_large(world, gateway):
     huge = [{"role": "user", "content": "x" * 5000}]
-    assert (await refusal(world.client(gateway), messages=huge)).status_code == 413
+    error = await refusal(world.client(gateway), messages=huge)
+    assert (error.status_code, error.code) == (413, "request_too_large")
     assert (await ask(world.client(gateway))).choices[0].message.content
 
 

@@ -34,8 +34,11 @@ async def test_the_newest_proved_version_is_pinned_for_the_attempt(world):
     await world.beat(v(2), v(3))
     await asyncio.sleep(0.1)
     await ask(client)
-    assert [asked["model"] for asked in world.engine.asked] == [v(2), v(2)]
-    assert [call.policy_version for call in await world.collector.calls(2)] == [2, 2]
+    await world.beat(v(2))
+    await asyncio.sleep(0.1)
+    await ask(client)
+    assert [asked["model"] for asked in world.engine.asked] == [v(2)] * 3, "even while nobody serves version 3"
+    assert [call.policy_version for call in await world.collector.calls(3)] == [2] * 3
     assert (await world.ledger.episodes.get("run-1", "g.0")).policy_version == 2
 
 

@@ -211,6 +211,25 @@ def test_a_failed_pass_ends_its_own_jobs_only(
     check(good, model_folder, None)
 
 
+def test_nothing_is_copied_from_a_prompt_that_failed(
+    make_scheduler: Make, network: Network, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, run_once = random.Random(7), network.run
+    stem = prompt(rng, 40)
+    jobs = [Job(stem + prompt(rng, 3), None, Sampling(max_tokens=8)) for _ in range(3)]
+
+    def failing(tokens: Sequence[list[int]], *rest: object) -> torch.Tensor:
+        if jobs[0].prompt in tokens:
+            raise MemoryError("no room")
+        return run_once(tokens, *rest)
+
+    monkeypatch.setattr(network, "run", failing)
+    run(make_scheduler(), jobs)
+    assert isinstance(jobs[0].error, MemoryError)
+    for job in jobs[1:]:
+        check(job, model_folder, None)
+
+
 def test_stopping_fails_what_is_left(make_scheduler: Make) -> None:
     scheduler = make_scheduler(rows=1)
     jobs = [Job([5, 6], None, Sampling(max_tokens=240)) for _ in range(20)]
