@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from leyden_agents.contract import AgentNotFound, Function, grade, load_function, run_agent
+from leyden_agents.warm import warm_sdk
 from leyden_worker import child, kernel
 from leyden_worker.early_import import import_early, import_modules
 from leyden_worker.nursery import Ended, Nursery
@@ -41,6 +42,9 @@ def main() -> None:
     except AgentNotFound as error:
         _answer(answers, {"refused": str(error)})
         return
+    # An SDK that does not take the warm-up only starts colder.
+    with contextlib.suppress(Exception):
+        warm_sdk()
     # What has been imported stays shared with the children: the collector would touch, and so copy, all of it.
     gc.collect()
     gc.freeze()

@@ -9,7 +9,7 @@ BASE_MODEL = "leyden-calculator"
 
 MODEL_DIR = Path(__file__).parent / "model"
 
-STEPS = 20
+STEPS = 28
 GROUPS_PER_STEP = 8
 TRAIN_TASKS = STEPS * GROUPS_PER_STEP
 EVAL_TASKS = 200

@@ -180,7 +180,6 @@ async def test_the_process_serves_and_stops_on_sigterm(ready):
     ("changes", "named"),
     [
         ({"LEYDEN_SIGNING_KEY": "short"}, "LEYDEN_SIGNING_KEY"),
-        ({"LEYDEN_GATEWAY_PORT": "high"}, "port"),
         ({"LEYDEN_GATEWAY_REPLICA_WAIT": "1"}, "LEYDEN_GATEWAY_REPLICA_WAIT"),
     ],
 )

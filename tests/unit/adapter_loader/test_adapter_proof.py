@@ -14,13 +14,12 @@ LOOSE, TIGHT = 0.2, 1e-3
 
 def policy(step: float, seed: int = 0, probe: int = 0) -> list[float]:
     """Return a policy `step` away from the one of step 0, in a direction made from the seed."""
-    base = random.Random(probe)
-    way = random.Random(1000 * seed + probe)
+    base, way = random.Random(f"base {probe}"), random.Random(f"way {seed} {probe}")
     return [-3 * base.random() - 0.1 + step * way.gauss(0, 1) for _ in range(TOKENS - 1)]
 
 
-def shaken(logprobs: list[float], rounding: float, seed: int = 7) -> list[float]:
-    noise = random.Random(seed)
+def shaken(logprobs: list[float], rounding: float, probe: int) -> list[float]:
+    noise = random.Random(f"noise {probe}")
     return [value + noise.gauss(0, rounding) for value in logprobs]
 
 

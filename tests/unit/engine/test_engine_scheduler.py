@@ -185,7 +185,10 @@ def test_a_broken_adapter_harms_nobody_else(
     names = [None, "some", "rs"]
     scheduler = make_scheduler(kept=0)
     for _ in range(2):  # The second time, rows are used again that held what is not a number.
-        jobs = [Job(prompt(rng, 20), adapters.get(name or ""), Sampling(max_tokens=12)) for name in names]
+        jobs = [
+            Job(prompt(rng, 10 + 20 * n), adapters.get(name or ""), Sampling(max_tokens=12))
+            for n, name in enumerate(names)
+        ]
         bad = [Job(prompt(rng, 60), broken, Sampling(max_tokens=12)) for _ in range(3)]
         run(scheduler, [bad[0], jobs[0], bad[1], jobs[1], bad[2], jobs[2]])
         assert all(isinstance(job.error, ArithmeticError) for job in bad)

@@ -1,6 +1,8 @@
 """What agents and graders find in their environment."""
 
-import pytest
+import time
+
+import jwt
 
 from leyden_contracts import RunSpec
 from leyden_ledger import Claim
@@ -25,13 +27,7 @@ def test_an_agent_is_pointed_at_leyden(environments: Environments, signing_key: 
     assert (claims.run, claims.episode, claims.attempt) == ("run-1", "group-1.0", 3)
 
 
-def test_the_token_outlives_the_deadline(
-    environments: Environments, signing_key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import time
-
-    import jwt
-
+def test_the_token_outlives_the_deadline(environments: Environments, signing_key: str) -> None:
     token = environments.attempt(CLAIM, SPEC)["OPENAI_API_KEY"]
     expires = jwt.decode(token, signing_key, algorithms=["HS256"])["exp"]
     assert SPEC.episodes.timeout_s < expires - time.time() < SPEC.episodes.timeout_s + 300

@@ -1,0 +1,58 @@
+"""Plays groups to their end in a real ledger and store, as workers, gateway and collector would."""
+
+from collections.abc import Sequence
+
+from leyden_contracts import AttemptResult, FailureReason, RunSpec, Trajectory
+from leyden_ledger import Ledger, NewGroup, SpanNote
+from leyden_storage import ObjectStore
+from leyden_storage.trajectories import write_trajectory
+from support.learning import RUN, make_call, make_trajectory
+
+FAILS = None
+"""Instead of a reward: the episode fails."""
+
+
+async def accept(ledger: Ledger, spec: RunSpec, groups: Sequence[str]) -> None:
+    """Enter the run and its groups, and let all that may run be released."""
+    run = str(spec.id)
+    await ledger.runs.create(spec)
+    await ledger.episodes.accept(run, [NewGroup(g, g, "tasks#0+1", "train", spec.group_size) for g in groups])
+    await ledger.episodes.release(run)
+
+
+def played(run: str, group: str, index: int, reward: float, version: int = 0, attempt: int = 1) -> Trajectory:
+    """Return the trajectory of an episode of two turns."""
+    episode, more = f"{group}.{index}", {"version": version, "attempt": attempt}
+    first = make_call(episode, 1, prompt=(1, 2, 3), response=(4 + index, 9), **more)
+    second = make_call(episode, 2, prompt=(1, 2, 3, 4 + index, 9, 7), response=(20 + index,), **more)
+    calls = [call.model_copy(update={"run": run}) for call in (first, second)]
+    return make_trajectory(group, index, reward, calls, run=run, attempt=attempt)
+
+
+async def play(
+    ledger: Ledger,
+    store: ObjectStore,
+    group: str,
+    rewards: Sequence[float | None],
+    version: int = 0,
+    run: str = RUN,
+    stored: bool = True,
+) -> None:
+    """Run the group's episodes to their end; without `stored` their trajectories get lost."""
+    for index, reward in enumerate(rewards):
+        episode = f"{group}.{index}"
+        claim = await ledger.episodes.claim(run, episode, "worker", 60)
+        assert claim is not None
+        if reward is FAILS:
+            result = AttemptResult(outcome="failed", reason=FailureReason.AGENT_ERROR)
+            await ledger.episodes.close(run, episode, claim.attempt, result)
+            continue
+        trajectory = played(run, group, index, reward, version, claim.attempt)
+        for call in trajectory.transitions:
+            await ledger.calls.pin(run, episode, claim.attempt, version)
+            await ledger.calls.count(run, episode, claim.attempt)
+            await ledger.assembly.note_spans(run, [SpanNote(episode, claim.attempt, call.number, "segment")])
+        await ledger.episodes.close(run, episode, claim.attempt, AttemptResult(outcome="graded", reward=reward))
+        if stored:
+            write_trajectory(store, trajectory)
+        await ledger.assembly.settle(run, episode, claim.attempt)
