@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from leyden_adapter_loader.names import Adapter, BadName
+from leyden_adapter_loader.names import Adapter
 from leyden_ledger import Ledger, RunNotFound, RunState
 
 log = structlog.get_logger()
@@ -59,10 +59,11 @@ class Wishes:
         return known
 
     async def _meet(self, run: str) -> _Run | None:
-        spec = await self._ledger.runs.get(run)
         try:
+            spec = await self._ledger.runs.get(run)
             Adapter(run, spec.trained_role, 1)
-        except BadName as error:
+        except ValueError as error:
+            # A specification that this version cannot read, or a name that must not touch a path.
             log.error("run_ignored", run=run, reason=str(error))
             return None
         return _Run(spec.trained_role) if spec.base_model == self._base_model else None

@@ -41,5 +41,4 @@ def _nucleus(logits: Tensor, top_p: Tensor) -> Tensor:
     probabilities = ordered.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
     outside = (before >= top_p[:, None]) & (top_p < 1)[:, None]
-    outside[:, 0] = False
     return logits.masked_fill(outside.scatter(-1, index, outside), -torch.inf)

@@ -4,41 +4,47 @@ import asyncio
 import sys
 from typing import NoReturn
 
-import structlog
-import torch
-import transformers
-
-from leyden_learner.loop import Learner
-from leyden_learner.run_training import Surroundings
 from leyden_learner.settings import LearnerSettings
 from leyden_ledger import Ledger
 from leyden_runtime.logs import configure_logs
 from leyden_runtime.settings import load_settings, secret
 from leyden_runtime.shutdown import stop_event
 from leyden_runtime.web import make_app, run_app
-from leyden_storage import StoreError, open_store
-
-log = structlog.get_logger()
+from leyden_storage import ObjectStore, StoreError, open_store
 
 
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
     settings = load_settings(LearnerSettings)
-    configure_logs("learner")
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(settings.threads)
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        _refuse("LEYDEN_LEARNER_DEVICE: torch finds no CUDA device; use `auto` or `cpu`")
+    if not settings.base_models:
+        _refuse("LEYDEN_LEARNER_MODELS: name the base models that runs may train, as `name=folder,name=folder`")
     try:
         store = open_store(settings.store_url, settings.s3_access_key, secret(settings.s3_secret_key))
     except StoreError as error:
         _refuse(f"LEYDEN_STORE_URL: {error}")
-    ledger = Ledger.connect(settings.redis_url)
-    asyncio.run(_serve(settings, Surroundings(ledger, store, settings.base_models, settings.device)))
+    configure_logs("learner")
+    _prepare_torch(settings)
+    asyncio.run(_serve(settings, store))
 
 
-async def _serve(settings: LearnerSettings, around: Surroundings) -> None:
+def _prepare_torch(settings: LearnerSettings) -> None:
+    # Here, not above: these imports take seconds, and wrong settings should be told at once.
+    import torch
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(settings.threads)
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        _refuse("LEYDEN_LEARNER_DEVICE: torch finds no CUDA device; use `auto` or `cpu`")
+
+
+async def _serve(settings: LearnerSettings, store: ObjectStore) -> None:
+    from leyden_learner.loop import Learner
+    from leyden_learner.run_training import Surroundings
+
     stop = stop_event()
+    ledger = Ledger.connect(settings.redis_url)
+    around = Surroundings(ledger, store, settings.base_models, settings.device)
     web = asyncio.create_task(run_app(make_app(), settings.host, settings.port, stop))
     learner = asyncio.create_task(Learner(around, settings.poll_s, settings.run).run(stop))
     try:
@@ -46,7 +52,7 @@ async def _serve(settings: LearnerSettings, around: Surroundings) -> None:
         stop.set()
         await asyncio.gather(web, learner)
     finally:
-        await around.ledger.aclose()
+        await ledger.aclose()
 
 
 def _refuse(problem: str) -> NoReturn:

@@ -20,23 +20,29 @@ class GroupReader:
         self._ledger, self._store, self._run = ledger, store, run
         self._consumed = set(consumed)
         self._seen = 0
+        self._last = ""
         self._waiting: list[Group] = []
 
-    async def peek(self, count: int, finished: int) -> list[Group]:
-        """Return the next groups, `count` at most; they come again until they are taken.
-
-        `finished` is how many the ledger counts: fewer than were read means that it was rebuilt from the store,
-        and its order may be another one.
-        """
-        if finished < self._seen:
-            self._seen, self._waiting = 0, []
+    async def peek(self, count: int) -> list[Group]:
+        """Return the next groups, `count` at most; they come again until they are taken."""
         while len(self._waiting) < count:
-            page = await self._ledger.training.finished_groups(self._run, self._seen, count)
+            page = await self._next_page(count)
             if not page:
                 break
             self._seen += len(page)
+            self._last = page[-1].id
             self._waiting += [group for group in page if group.id not in self._consumed]
         return self._waiting[:count]
+
+    async def _next_page(self, count: int) -> list[Group]:
+        finished = self._ledger.training.finished_groups
+        if self._seen:
+            page = await finished(self._run, self._seen - 1, count + 1)
+            if page and page[0].id == self._last:
+                return page[1:]
+            # The ledger was rebuilt from the store, in an order of its own: begin again, without what is consumed.
+            self._seen, self._waiting = 0, []
+        return await finished(self._run, 0, count)
 
     def take(self, groups: Iterable[Group]) -> None:
         """Say that `groups` are in a committed checkpoint."""

@@ -74,7 +74,7 @@ class RunTraining:
         # Before the groups are read: what it says of them stays true.
         summary = await self._around.ledger.runs.summary(self._run)
         wanted = self._spec.algorithm.groups_per_step
-        groups = await self._reader.peek(wanted, summary.groups_finished)
+        groups = await self._reader.peek(wanted)
         if len(groups) < wanted and not _is_last(summary):
             return Progress.WAITING
         if not groups:

@@ -1,9 +1,9 @@
 """The learner's settings."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from leyden_contracts import RunId
@@ -38,12 +38,6 @@ class LearnerSettings(CommonSettings):
         if not all(name.strip() and folder.strip() for name, _, folder in pairs):
             raise ValueError("write `name=folder,name=folder`")
         return {name.strip(): folder.strip() for name, _, folder in pairs}
-
-    @model_validator(mode="after")
-    def _some_model(self) -> Self:
-        if not self.base_models:
-            raise ValueError("set LEYDEN_LEARNER_MODELS to `name=folder`, the base models that runs may name")
-        return self
 
     @property
     def base_models(self) -> dict[str, Path]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.worker import AGENTS, RUN, enter, noted, running
 
 from leyden_contracts import Episode, EpisodeState, FailureReason
 from leyden_ledger import Ledger
@@ -19,14 +18,13 @@ from leyden_worker.settings import WorkerSettings
 from leyden_worker.supervisor import Supervisor
 from leyden_worker.tasks import RunReader, TaskReader
 from leyden_worker.warm_pool import WarmPool
+from support.worker import AGENTS, RUN, enter, noted, running
 
 LEASE_S = 1.5
 
 
 @pytest.fixture
-async def supervisor(
-    ledger: Ledger, store: LocalStore, tmp_path: Path, signing_key: str
-) -> AsyncIterator[Supervisor]:
+async def supervisor(ledger: Ledger, store: LocalStore, tmp_path: Path, signing_key: str) -> AsyncIterator[Supervisor]:
     environments = Environments("http://127.0.0.1:1", "http://127.0.0.1:2", Tokens(signing_key))
     pool = WarmPool(environments, [AGENTS, tmp_path], import_timeout_s=30, size=8)
     settings = WorkerSettings(lease_s=LEASE_S, grader_timeout_s=1)

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from leyden_ledger.check import Violation, check_run
-
 from leyden_agents.calculator.recipe import BASE_MODEL, MODEL_DIR, demo_run_spec
 from leyden_agents.calculator.tasks import eval_tasks, train_tasks
 from leyden_client.client import LeydenClient
 from leyden_client.training import TrainResult, train
 from leyden_contracts import RunSpec, TaskInput
 from leyden_ledger import Ledger
+from leyden_ledger.check import Violation, check_run
 from leyden_standalone.deployment import Deployment, Options
 from leyden_standalone.running import running_beside
 from leyden_standalone.supervisor import Supervisor

@@ -53,9 +53,7 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def worker_process(
-    redis_url: str, folder: Path, signing_key: str, port: int, **settings: str
-) -> Iterator["Any"]:
+def worker_process(redis_url: str, folder: Path, signing_key: str, port: int, **settings: str) -> Iterator["Any"]:
     """Run `python -m leyden_worker` on the store in `folder`/store; yields the process once it is healthy."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("LEYDEN_")},

@@ -108,33 +108,13 @@ async def test_kill_9_between_steps_loses_and_doubles_nothing(
     for group in groups:
         await play(ledger, store, group, (1, 0, 0, 1))
 
-    for version in (1, 4, 12):
+    for version in (2, 12):
         with learner(environment | {"LEYDEN_LEARNER_RUN": RUN}, tmp_path / "log") as child:
             await until(published(ledger, version), child)
 
     manifests = committed(store, RUN, "policy")
     assert [manifest.version for manifest in manifests] == list(range(1, 13))
     assert [group for manifest in manifests for group in manifest.groups] == groups
-
-
-async def test_a_run_with_trouble_is_tried_again_and_holds_up_no_other(
-    ledger: Ledger, store: LocalStore, environment: dict[str, str], tmp_path: Path
-):
-    spec = make_spec(max_staleness=1000, groups_per_step=1)
-    troubled = renamed(spec, id="run-a")
-    for one in (troubled, spec):
-        await accept(ledger, one, "a")
-        await play(ledger, store, "a", (1, 0, 0, 1), run=str(one.id))
-    manifest = "runs/run-a/adapters/policy/v1/manifest.json"
-    store.put(manifest, b"not a manifest")
-
-    with learner(environment, tmp_path / "log") as child:
-        await until(published(ledger, 1), child)
-        (tmp_path / "store" / manifest).unlink()
-        await until(published(ledger, 1, "run-a"), child)
-
-    failures = [event for event in events(tmp_path / "log") if event["event"] == "run_failed"]
-    assert {event["run"] for event in failures} == {"run-a"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from leyden_adapter_loader.cache import FILES, BadAdapter, Cache
 from leyden_adapter_loader.names import Adapter, BadName
 from leyden_storage import LocalStore, ObjectNotFound
@@ -25,9 +26,7 @@ def test_fetches_what_a_replica_needs_and_nothing_else(cache: Cache, store: Loca
     folder = cache.fetch(store, store_version(store, 1, 0.5), fresh=False)
     assert folder.parent == root
     assert folder.name.startswith(f"{name_of(1)}-")
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-        name: files_of(0.5)[name] for name in FILES
-    }
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: files_of(0.5)[name] for name in FILES}
     assert cache.names() == {name_of(1)}
     assert [path.name for path in root.iterdir()] == [folder.name], "no partial folder is left"
 

@@ -4,6 +4,7 @@ import math
 import random
 
 import pytest
+
 from leyden_adapter_loader.proof import SAME_POLICY, judge
 from leyden_contracts import Probe
 

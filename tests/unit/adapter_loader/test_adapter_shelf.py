@@ -1,6 +1,7 @@
 """What the loader remembers of a replica, moment by moment."""
 
 import pytest
+
 from leyden_adapter_loader.shelf import Pauses, Shelf
 
 

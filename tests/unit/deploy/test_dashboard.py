@@ -18,4 +18,3 @@ def generator() -> ModuleType:
 def test_the_shipped_dashboard_is_fresh() -> None:
     shipped = (ROOT / "infra/grafana/leyden.json").read_text()
     assert shipped == generator().make_dashboard(), "run `just dashboard`"
-

@@ -57,6 +57,12 @@ def test_rows_are_independent() -> None:
     assert torch.allclose(logprobs, torch.stack([plain[0], torch.tensor(0.0), plain[3]]))
 
 
+def test_the_smallest_random_number_draws_a_possible_token() -> None:
+    logits = torch.tensor([[-torch.inf, 1.0, 0.0]])
+    tokens, logprobs, _ = draw(1.0, None, torch.tensor([0.0], dtype=torch.float64), logits)
+    assert tokens.tolist() == [1] and logprobs.isfinite().all()
+
+
 def test_the_largest_random_number_draws_a_possible_token() -> None:
     largest = torch.tensor([1 - 2.0**-UNIFORM_BITS], dtype=torch.float64)
     torch.manual_seed(0)

@@ -183,17 +183,22 @@ def test_a_broken_adapter_harms_nobody_else(
     huge = {name: (down * 1e30, up * 1e30) for name, (down, up) in adapters["all"].weights.items()}
     broken = Adapter("broken", "", huge)
     names = [None, "some", "rs"]
-    scheduler = make_scheduler(kept=0)
-    for _ in range(2):  # The second time, rows are used again that held what is not a number.
-        jobs = [
-            Job(prompt(rng, 10 + 20 * n), adapters.get(name or ""), Sampling(max_tokens=12))
-            for n, name in enumerate(names)
+
+    def good(lengths: Sequence[int]) -> list[Job]:
+        return [
+            Job(prompt(rng, length), adapters.get(names[n % 3] or ""), Sampling(max_tokens=12))
+            for n, length in enumerate(lengths)
         ]
-        bad = [Job(prompt(rng, 60), broken, Sampling(max_tokens=12)) for _ in range(3)]
-        run(scheduler, [bad[0], jobs[0], bad[1], jobs[1], bad[2], jobs[2]])
-        assert all(isinstance(job.error, ArithmeticError) for job in bad)
-        for name, job in zip(names, jobs, strict=True):
-            check(job, model_folder, adapter_folders[name] if name else None)
+
+    # Rows go by length: the broken jobs have rows 2 to 4. Later, shorter prompts have these rows, beside longer ones.
+    first, second = good([10, 30, 50]), good([5, 15, 20, 25, 30, 60])
+    bad = [Job(prompt(rng, 40), broken, Sampling(max_tokens=12)) for _ in range(3)]
+    run(make_scheduler(kept=0), [*bad, *first])
+    run(make_scheduler(kept=0), second)
+    assert all(isinstance(job.error, ArithmeticError) for job in bad)
+    for jobs in (first, second):
+        for n, job in enumerate(jobs):
+            check(job, model_folder, adapter_folders.get(names[n % 3] or ""))
 
 
 def test_a_failed_pass_ends_its_own_jobs_only(
@@ -207,9 +212,14 @@ def test_a_failed_pass_ends_its_own_jobs_only(
         return run_once(tokens, *rest)
 
     monkeypatch.setattr(network, "run", failing)
-    bad, good = Job([9, 9, 9], None, Sampling(max_tokens=3)), Job([5, 6], None, Sampling(max_tokens=30))
+    bad, good = Job([9, 9, 9], None, Sampling(max_tokens=3)), Job([5, 6], None, Sampling(max_tokens=200))
+    other = Job([7, 8], None, Sampling(max_tokens=2))
+    ended = threading.Event()
+    good.done = ended.set
+    scheduler.submit(good)
+    run(scheduler, [other])  # `good` is in its midst now.
     run(scheduler, [bad])
-    run(scheduler, [good])
+    assert ended.wait(30)
     assert isinstance(bad.error, MemoryError)
     check(good, model_folder, None)
 

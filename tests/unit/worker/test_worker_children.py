@@ -89,9 +89,7 @@ async def test_children_draw_different_numbers(pool: WarmPool) -> None:
     ("function", "value", "how", "code"),
     [("exits_at_once", 3, "exited", 3), ("killed", None, "signalled", 9)],
 )
-async def test_death_without_a_report_is_told(
-    pool: WarmPool, function: str, value: Any, how: str, code: int
-) -> None:
+async def test_death_without_a_report_is_told(pool: WarmPool, function: str, value: Any, how: str, code: int) -> None:
     end = await call(pool, function, value)
     assert (end.how, end.code, end.report) == (how, code, None)
 

@@ -38,9 +38,7 @@ async def test_a_client_made_at_import_gets_the_attempts_own_key(pool: WarmPool,
         assert found == [key, "http://gateway:8100/v1/", True]
 
 
-async def test_what_an_eager_module_needs_from_elsewhere_is_still_imported_once(
-    pool: WarmPool, tmp_path: Path
-) -> None:
+async def test_what_an_eager_module_needs_from_elsewhere_is_still_imported_once(pool: WarmPool, tmp_path: Path) -> None:
     (tmp_path / "timed.py").write_text(
         "import time; begun = time.perf_counter()\nimport openai\nimport os\nos.getenv('TRACEPARENT')\n"
         "took = time.perf_counter() - begun\ndef agent(value): return [took, os.getpid() == IMPORTER]\n"

@@ -99,7 +99,8 @@ def hangs_with_a_family(value):
     subprocess.Popen([sys.executable, "-c", sleeping])
     subprocess.Popen([sys.executable, "-c", sleeping], start_new_session=True)
     subprocess.Popen([sys.executable, "-c", daemon], start_new_session=True)
-    Path(value).open("a").write(f"{os.getpid()}\n")
+    with Path(value).open("a") as file:
+        file.write(f"{os.getpid()}\n")
     time.sleep(1000)
 
 
