@@ -43,7 +43,7 @@ class Writer:
         self._version = 0
 
     async def publish(self, step: float, lie: bool = False) -> str:
-        """Move the weights by `step` and publish; returns the adapter's name. With `lie`, the files keep the old ones."""
+        """Move the weights by `step`, publish, return the name. With `lie`, the files stay the old ones."""
         files = self._files()
         with torch.no_grad():
             torch.manual_seed(self._version)
