@@ -19,7 +19,7 @@ default:
 setup:
     test -x .venv/bin/python || python3 -m venv .venv
     test -x .venv/bin/uv || .venv/bin/python -m pip install --quiet --disable-pip-version-check uv rust-just
-    .venv/bin/uv pip install --quiet --compile-bytecode -c constraints.txt -e '.[dev]'
+    .venv/bin/uv pip install --quiet -c constraints.txt -e '.[dev]'
 
 # Train the calculator agent on embedded parts and show the curve
 demo *args: setup
@@ -73,7 +73,7 @@ bench name *args: setup-peers
 
 # Style, types, and who may import whom
 lint:
-    ruff check .
+    ruff check --no-cache .
     ruff format --check .
     mypy
     lint-imports

@@ -12,7 +12,6 @@ from structlog.contextvars import bound_contextvars
 
 from leyden_contracts import AttemptResult, FailureReason, RunSpec
 from leyden_ledger import Claim, Ledger, LedgerError
-from leyden_storage import StoreError
 from leyden_worker import metrics
 from leyden_worker.environment import Environments
 from leyden_worker.outcome import AttemptFailed, agent_output, graded
@@ -124,7 +123,8 @@ class Supervisor:
             return await self._run(claim)
         except AttemptFailed as failure:
             return failure.result
-        except (RedisError, LedgerError, StoreError, OSError, ValueError) as error:
+        except Exception as error:  # whatever it is, it is not the agent's doing, and the attempt must be closed
+            log.exception("attempt_broke")
             message = f"{type(error).__name__}: {error}"
             return AttemptFailed(FailureReason.INFRASTRUCTURE, message).result
 

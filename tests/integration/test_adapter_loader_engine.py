@@ -137,7 +137,7 @@ async def check_all(ledger: Ledger, writer: Writer) -> None:
     small = await writer.publish(1e-4)
     took[small] = await comes_ready(ledger, small)
     print("from publish to ready:", {name: round(seconds, 3) for name, seconds in took.items()})
-    liar = await writer.publish(0.05, lie=True)
+    liar = await writer.publish(3e-3, lie=True)
     end = time.monotonic() + 10
     while liar not in (now := await status(ledger)).rejected:
         assert liar not in now.ready and time.monotonic() < end
@@ -151,7 +151,7 @@ async def writer(ledger: Ledger, store: LocalStore, tmp_path: Path) -> AsyncIter
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     await ledger.runs.create(SPEC)
-    yield Writer(make_model(tmp_path / "model"), ledger, store)
+    yield Writer(make_model(tmp_path / "model", hidden=128, context=512), ledger, store)
     torch.set_num_threads(threads)
 
 

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that answers one question with one tool call, and two random adapters for it."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("engine_http")
-    make_model(folder / "model")
+    make_model(folder / "model", special_tags=True)
     teach(
         folder / "model",
         f"{START}system\nadd <|im_end|>\n{START}user\n{QUESTION}<|im_end|>\n{START}assistant\n",
@@ -128,7 +128,7 @@ async def test_a_tool_call_with_every_token(http: httpx.AsyncClient, folder: Pat
 
 async def test_tools_that_are_not_offered_are_not_parsed(http: httpx.AsyncClient) -> None:
     reply = await chat(http, tools=[ADD], tool_choice="none", temperature=0)
-    assert reply["choices"][0]["message"]["content"] == SAID
+    assert reply["choices"][0]["message"]["content"] == SAID.replace("<tool_call>", "").replace("</tool_call>", "")
     assert reply["choices"][0]["finish_reason"] == "stop"
 
 
@@ -181,8 +181,11 @@ async def test_loading_and_unloading(http: httpx.AsyncClient, folder: Path, tmp_
 async def test_too_many_adapters(http: httpx.AsyncClient, folder: Path) -> None:
     found = await asyncio.gather(*(load(http, f"v{n}", folder / "adapter1") for n in range(4)))
     assert sorted(answer.status_code for answer in found) == [200, 200, 200, 400]
+
+
+async def test_two_loads_of_one_name(http: httpx.AsyncClient, folder: Path) -> None:
     twins = await asyncio.gather(*(load(http, "v0", folder / "adapter1") for _ in range(2)))
-    assert [answer.status_code for answer in twins] == [400, 400]
+    assert sorted(answer.status_code for answer in twins) == [200, 400]
 
 
 async def test_a_name_loaded_again_serves_nothing_stale(http: httpx.AsyncClient, folder: Path) -> None:
@@ -218,6 +221,12 @@ async def test_completions_and_stop_strings(http: httpx.AsyncClient) -> None:
     assert cut["text"] == free["text"][: free["text"].index(stop)]
     assert len(cut["token_ids"]) == len(cut["logprobs"]["token_logprobs"]) < 16
     assert cut["token_ids"] == free["token_ids"][: len(cut["token_ids"])]
+    end = free["token_ids"][5]
+    ended = (await http.post("/v1/completions", json={**body, "stop_token_ids": [end]})).json()["choices"][0]
+    assert (ended["finish_reason"], ended["stop_reason"]) == ("stop", end)
+    assert ended["token_ids"] == free["token_ids"][: free["token_ids"].index(end) + 1]
+    assert free["text"].startswith(ended["text"]) and len(ended["text"]) < len(free["text"])
+    assert ended["text"] == "".join(free["logprobs"]["tokens"][: free["token_ids"].index(end)])
 
 
 async def test_refusals_are_openai_errors(http: httpx.AsyncClient) -> None:
@@ -233,7 +242,11 @@ async def test_refusals_are_openai_errors(http: httpx.AsyncClient) -> None:
     error(await http.post("/v1/completions", json={"model": "base", "prompt": [100_000]}), 400)
     error(await http.post("/v1/chat/completions", json=CHAT | {"model": "nope"}), 404)
     error(await http.get("/v1/nowhere"), 404)
-    assert tokens(await chat(http, max_tokens=None, temperature=0))
+
+
+async def test_a_chat_without_a_limit_gets_what_fits(http: httpx.AsyncClient) -> None:
+    reply = await chat(http, max_tokens=None, ignore_eos=True)
+    assert reply["usage"]["total_tokens"] == 256 and reply["choices"][0]["finish_reason"] == "length"
 
 
 async def test_the_key_is_needed(engine: str) -> None:

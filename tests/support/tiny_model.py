@@ -18,8 +18,19 @@ PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def make_model(folder: Path, *, hidden: int = 64, layers: int = 2, context: int = 256, seed: int = 0) -> Path:
-    """Write a random Llama and a byte-level tokenizer with a chat template; returns `folder`."""
+def make_model(
+    folder: Path,
+    *,
+    hidden: int = 64,
+    layers: int = 2,
+    context: int = 256,
+    seed: int = 0,
+    special_tags: bool = False,
+) -> Path:
+    """Write a random Llama and a byte-level tokenizer with a chat template; returns `folder`.
+
+    Tool tags are special tokens if `special_tags`, as in some models: decoded texts lack them unless asked to keep.
+    """
     import torch
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -32,7 +43,9 @@ def make_model(folder: Path, *, hidden: int = 64, layers: int = 2, context: int 
         vocab_size=300, special_tokens=[PAD, START, END], initial_alphabet=alphabet, show_progress=False
     )
     core.train_from_iterator(["What is 37 + 58? The answer is 95."] * 20, trainer)
-    core.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in ("<tool_call>", "</tool_call>")])
+    core.add_tokens(
+        [AddedToken(tag, special=special_tags, normalized=False) for tag in ("<tool_call>", "</tool_call>")]
+    )
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token=END, pad_token=PAD, additional_special_tokens=[START]
     )

@@ -45,9 +45,9 @@ def token(
 
 
 async def _violations(connection: Connection, run: str) -> list[str]:
-    from leyden_ledger.check import check_run
     from redis import RedisError
 
+    from leyden_ledger.check import check_run
     from leyden_ledger.errors import RunNotFound
 
     if not (connection.redis_url and connection.store_url):

@@ -48,7 +48,7 @@ def learner(environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen
         child.wait()
 
 
-async def until(ready: Callable[[], Awaitable[bool]], child: subprocess.Popen, seconds: float = 90) -> None:
+async def until(ready: Callable[[], Awaitable[bool]], child: subprocess.Popen, seconds: float = 120) -> None:
     for _ in range(int(seconds / 0.1)):
         assert child.poll() is None, "the learner died"
         if await ready():

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -184,19 +185,27 @@ def test_a_broken_adapter_harms_nobody_else(
     broken = Adapter("broken", "", huge)
     names = [None, "some", "rs"]
 
-    def good(lengths: Sequence[int]) -> list[Job]:
+    def good(lengths: Sequence[int], limit: int) -> list[Job]:
         return [
-            Job(prompt(rng, length), adapters.get(names[n % 3] or ""), Sampling(max_tokens=12))
+            Job(prompt(rng, length), adapters.get(names[n % 3] or ""), Sampling(max_tokens=limit))
             for n, length in enumerate(lengths)
         ]
 
-    # Rows go by length: the broken jobs have rows 2 to 4. Later, shorter prompts have these rows, beside longer ones.
-    first, second = good([10, 30, 50]), good([5, 15, 20, 25, 30, 60])
+    # Rows go by length: the broken jobs have rows 2 to 4. Later, short prompts get rows 3 and 4, beside longer ones.
+    first, long, short = good([10, 30, 50], 12), good([60, 60, 60], 150), good([5, 8], 12)
     bad = [Job(prompt(rng, 40), broken, Sampling(max_tokens=12)) for _ in range(3)]
     run(make_scheduler(kept=0), [*bad, *first])
-    run(make_scheduler(kept=0), second)
+    scheduler, ended = make_scheduler(kept=0), threading.Semaphore(0)
+    for job in long:
+        job.done = ended.release
+        scheduler.submit(job)
+    scheduler.start()
+    while not long[0].tokens:
+        time.sleep(0.001)
+    run(scheduler, short)
+    assert all(ended.acquire(timeout=30) for _ in long)
     assert all(isinstance(job.error, ArithmeticError) for job in bad)
-    for jobs in (first, second):
+    for jobs in (first, long, short):
         for n, job in enumerate(jobs):
             check(job, model_folder, adapter_folders.get(names[n % 3] or ""))
 
