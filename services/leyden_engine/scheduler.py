@@ -135,17 +135,19 @@ class Scheduler:
 
     def _retire(self) -> None:
         """Let go of every job that has ended, moving the last row into each hole."""
+        for row, job in enumerate(self._running):
+            if job.cancelled and not job.finish_reason:
+                job.error = job.error or Cancelled()
+            # Before any row moves: what is wiped is then where the job ran, and what moves is clean.
+            if job.error:
+                self._network.wipe(row)
         row = 0
         while row < len(self._running):
             job = self._running[row]
-            if job.cancelled and not job.finish_reason:
-                job.error = job.error or Cancelled()
             if not (job.finish_reason or job.error):
                 row += 1
                 continue
-            if job.error:
-                self._network.wipe(row)
-            else:
+            if not job.error:
                 self._prefixes.keep(job, row)
             last = self._running.pop()
             if last is not job:

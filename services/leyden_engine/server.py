@@ -16,7 +16,7 @@ from leyden_engine.adapters import Adapters
 from leyden_engine.call_log import CallLog
 from leyden_engine.engine import Engine
 from leyden_engine.errors import EngineError, Handler, openai_errors
-from leyden_engine.network import load_network
+from leyden_engine.network import ModelUnusable, load_network
 from leyden_engine.protocol import ChatRequest, CompletionRequest, LoadAdapter, UnloadAdapter, read
 from leyden_engine.replies import chat_reply, completion_reply
 from leyden_engine.scheduler import Scheduler
@@ -44,7 +44,9 @@ class Server:
         )
         self._text = load_text(settings.model)
         self._settings = settings
-        self._max_length = min(settings.max_model_len or network.max_length, network.max_length)
+        self._max_length = settings.max_model_len or network.max_length
+        if self._max_length > network.max_length:
+            raise ModelUnusable(f"was made for {network.max_length} tokens: lower LEYDEN_ENGINE_MAX_MODEL_LEN")
         self._adapters = Adapters(network, settings.served_name, settings.max_adapters)
         self._scheduler = Scheduler(
             network, self._text, settings.max_batch, settings.kept_sequences, settings.max_waiting

@@ -22,7 +22,7 @@ def parse_tool_calls(text: str) -> tuple[str | None, list[dict[str, Any]]]:
         return text, []
     try:
         calls = [_call(closed or cut) for closed, cut in _CALL.findall(text)]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return text, []
     return text[: text.index(_START)] or None, calls
 

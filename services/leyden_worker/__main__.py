@@ -26,6 +26,7 @@ from leyden_worker.warm_pool import WarmPool
 
 log = structlog.get_logger()
 _LISTENER_STOP_S = 5.0
+_WATCH_S = 1.0
 
 
 async def serve(settings: WorkerSettings, store: ObjectStore, tokens: Tokens) -> int:
@@ -41,7 +42,10 @@ async def serve(settings: WorkerSettings, store: ObjectStore, tokens: Tokens) ->
     listener.start()
     web = asyncio.create_task(run_app(make_app(), settings.host, settings.port, stop))
     try:
-        while not await sleep_unless(stop, 1):
+        strays: set[int] = set()
+        while not await sleep_unless(stop, _WATCH_S):
+            # Of warm parents that were killed: all others see to their agents' descendants themselves.
+            strays = kernel.end_strays(pool.pids, strays)
             if not listener.alive or web.done():
                 log.error("worker_broke", listening=listener.alive)
                 return 1
@@ -76,6 +80,7 @@ def main() -> None:
         print(f"settings: {error}", file=sys.stderr)
         raise SystemExit(2) from error
     kernel.hide()
+    kernel.adopt_orphans()
     raise SystemExit(asyncio.run(serve(settings, store, tokens)))
 
 

@@ -77,9 +77,9 @@ def _become(request: Request, ends: Ends) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if request.memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (request.memory_bytes, request.memory_bytes))
-    if "numpy" in sys.modules:
+    if "numpy.random" in sys.modules:
         # The episodes of one group would otherwise draw the same numbers. `random` reseeds itself.
-        sys.modules["numpy"].random.seed()
+        sys.modules["numpy.random"].seed()
 
 
 def _report(function: Callable[..., Any], request: Request) -> bytes:

@@ -1,9 +1,11 @@
 """What the worker asks of Linux beyond POSIX, so that no process outlives its owner. Elsewhere these do nothing."""
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 _SET_DEATH_SIGNAL = 1
@@ -36,6 +38,22 @@ def children() -> set[int]:
     for task in Path("/proc/self/task").glob("*/children"):
         found.update(int(pid) for pid in task.read_text().split())
     return found
+
+
+def end_strays(known: Collection[int], suspects: set[int]) -> set[int]:
+    """Kill the adopted orphans among this process's children, and wait for those that have ended.
+
+    Args:
+        known: the children that are no orphans.
+        suspects: what this function returned last time. A child is killed the second time that it is unknown, so that
+            one that has just been started is safe.
+    """
+    strays = children() - set(known)
+    for pid in strays & suspects:
+        kill_group(pid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return strays
 
 
 def kill_group(leader: int) -> None:

@@ -61,6 +61,16 @@ class ParentLink:
         return cls(process)
 
     @property
+    def pid(self) -> int:
+        """Of the warm parent."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.returncode is None
+
+    @property
     def alive(self) -> bool:
         """Whether calls can be made."""
         return self._reading is not None and not self._reading.done()

@@ -14,7 +14,7 @@ class WorkerSettings(CommonSettings):
 
     model_config = SettingsConfigDict(env_prefix="LEYDEN_WORKER_")
 
-    port: int = Field(default=8200, ge=0, le=65535)
+    port: int = Field(default=8103, ge=0, le=65535)
     """Of /healthz and /metrics."""
     name: str = ""
     """Shown as the holder of an attempt. Empty: host name and pid."""

@@ -209,5 +209,7 @@ class Supervisor:
 
 
 async def _ended(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.wait({task})
+    # Again and again: a cancellation that arrives while redis-py opens a connection can be swallowed there.
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=1)

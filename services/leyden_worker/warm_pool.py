@@ -49,6 +49,12 @@ class WarmPool:
         self._import_timeout_s = import_timeout_s
         self._size = size
         self._slots: dict[Key, _Slot] = {}
+        self._links: list[ParentLink] = []
+
+    @property
+    def pids(self) -> set[int]:
+        """The warm parents that run."""
+        return {link.pid for link in self._links if link.running}
 
     @contextlib.asynccontextmanager
     async def borrow(self, run: str, kind: str, reference: str) -> AsyncIterator[ParentLink]:
@@ -74,8 +80,10 @@ class WarmPool:
 
     async def _evict(self) -> None:
         idle = sorted((slot.last_used, key) for key, slot in self._slots.items() if not slot.users)
-        for _, key in idle[: max(0, len(idle) - self._size)]:
-            await _end(self._slots.pop(key))
+        # All taken out before any is ended: ending takes time, in which the next could be borrowed.
+        surplus = [self._slots.pop(key) for _, key in idle[: max(0, len(idle) - self._size)]]
+        for slot in surplus:
+            await _end(slot)
 
     async def _start(self, kind: str, reference: str) -> ParentLink:
         environment = self._environments.grader() if kind == "grader" else self._environments.agent_import()
@@ -83,6 +91,7 @@ class WarmPool:
         command += [part for folder in self._path for part in ("--path", str(folder))]
         command += [part for name in sorted(ATTEMPT_VARIABLES) for part in ("--watch", name)]
         link = await ParentLink.start(command, environment)
+        self._links = [other for other in self._links if other.running] + [link]
         try:
             async with asyncio.timeout(self._import_timeout_s):
                 threads = await link.ready()

@@ -16,6 +16,7 @@ import pytest
 import torch
 from pydantic import SecretStr
 
+from leyden_engine.network import ModelUnusable
 from leyden_engine.server import Server
 from leyden_engine.settings import EngineSettings
 from support.servers import find_port, wait_for
@@ -304,3 +305,8 @@ async def test_a_client_that_leaves_frees_its_place(folder: Path) -> None:
             assert "leyden_engine_requests_running 0.0" in metrics
             async with session.post("/v1/chat/completions", json=CHAT) as answer:
                 assert answer.status == 200
+
+
+def test_a_length_that_the_model_was_not_made_for(folder: Path) -> None:
+    with pytest.raises(ModelUnusable, match="MAX_MODEL_LEN"), serving(folder, max_model_len=257):
+        pass

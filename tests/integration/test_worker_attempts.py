@@ -153,7 +153,20 @@ async def test_a_stopping_worker_starts_nothing(supervisor: Supervisor, store: L
     (episode,) = await enter(supervisor.ledger, store, "echo", [1])
     await supervisor.stop()
     await supervisor.supervise(RUN, episode)
-    assert (await supervisor.ledger.episodes.get(RUN, episode)).state is EpisodeState.QUEUED
+    untouched = await supervisor.ledger.episodes.get(RUN, episode)
+    assert (untouched.state, untouched.attempt) == (EpisodeState.QUEUED, 0)
+
+
+async def test_an_attempt_that_is_claimed_while_the_worker_stops_is_given_back(
+    supervisor: Supervisor, store: LocalStore
+) -> None:
+    (episode,) = await enter(supervisor.ledger, store, "sleeps", [1000], timeout_s=2000)
+    attempt = asyncio.create_task(supervisor.supervise(RUN, episode))
+    await asyncio.sleep(0)  # the claim is on its way, its answer is not here
+    await supervisor.stop()
+    await attempt
+    back = await supervisor.ledger.episodes.get(RUN, episode)
+    assert (back.state, back.attempt) == (EpisodeState.QUEUED, 1)
 
 
 async def test_two_rings_make_one_attempt(supervisor: Supervisor, store: LocalStore) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from leyden_contracts import EpisodeState
+from leyden_contracts import EpisodeState, FailureReason
 from leyden_ledger import Ledger
 from leyden_runtime.doorbell import make_celery, ring
 from leyden_storage import LocalStore
 from support.servers import find_port, redis_server
-from support.worker import RUN, descendants, enter, noted, running, worker_process
+from support.worker import RUN, alive, descendants, enter, noted, running, worker_process
 
 
 @pytest.fixture
@@ -115,6 +115,24 @@ async def test_no_more_rings_are_taken_than_can_be_answered(
     assert await ledger.redis.llen("leyden") >= 31
 
 
+async def test_a_full_worker_hears_the_next_ring_as_soon_as_it_can(
+    redis_url: str, ledger: Ledger, store: LocalStore, tmp_path: Path, signing_key: str, free_port: int
+) -> None:
+    episodes = await enter(ledger, store, "echo", list(range(16)))
+
+    async def closed() -> int:
+        return (await counts(ledger)).get("eval:collecting", 0)
+
+    with worker_process(redis_url, tmp_path, signing_key, free_port, CONCURRENCY="1"):
+        await call_all(redis_url, episodes)
+        await until(closed)
+        begun = time.monotonic()
+        while await closed() < 16:
+            await asyncio.sleep(0.05)
+    # Celery's loop alone would look once a second.
+    assert time.monotonic() - begun < 7
+
+
 async def test_sigterm_gives_back_and_leaves_no_process(
     worker: Popen, ledger: Ledger, store: LocalStore, redis_url: str, tmp_path: Path
 ) -> None:
@@ -150,6 +168,48 @@ async def test_sigkill_leaves_no_process_and_the_lease_runs_out(
 
     await until(expired, 6)
     assert (await ledger.episodes.get(RUN, episode)).state is EpisodeState.QUEUED
+
+
+async def test_an_agent_dies_with_its_warm_parent_even_if_no_worker_can_see_to_it(
+    worker: Popen, ledger: Ledger, store: LocalStore, redis_url: str, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    (episode,) = await enter(ledger, store, "sleeps_noting_pid", [[str(note), 1000]], timeout_s=2000)
+    await call_all(redis_url, [episode])
+    await until(lambda: noted(note), 30)
+    below = descendants(worker.pid)
+    worker.send_signal(signal.SIGSTOP)
+    for parent in below - set(noted(note)):
+        os.kill(parent, signal.SIGKILL)
+    await until(lambda: not alive(noted(note)), 3)
+    worker.kill()
+
+
+async def test_a_killed_warm_parent_leaves_nothing_and_its_attempt_can_be_made_again(
+    worker: Popen, ledger: Ledger, store: LocalStore, redis_url: str, tmp_path: Path
+) -> None:
+    note = tmp_path / "pids"
+    (episode,) = await enter(ledger, store, "hangs_with_a_family", [str(note)], timeout_s=2000, max_attempts=2)
+    await call_all(redis_url, [episode])
+    await until(lambda: len(noted(note)) == 4, 30)
+    family = noted(note)
+    (parent,) = (pid for pid in descendants(worker.pid) if _parent_of(pid) == worker.pid)
+    os.kill(parent, signal.SIGKILL)
+    await until(lambda: not running([parent, *family]), 6)
+
+    async def failed_once() -> bool:
+        return (await ledger.episodes.get(RUN, episode)).reason == FailureReason.INFRASTRUCTURE
+
+    await until(failed_once)
+    # As the dispatcher does, after the back-off.
+    async with asyncio.timeout(20):
+        while len(noted(note)) < 8:
+            await call_all(redis_url, [episode])
+            await asyncio.sleep(0.5)
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 async def test_after_redis_was_away_rings_are_heard_again(tmp_path: Path, signing_key: str, free_port: int) -> None:
@@ -227,3 +287,20 @@ def test_an_agent_of_the_same_user_cannot_read_the_workers_environment(tmp_path:
     )
     ends = {how: subprocess.run([sys.executable, "-c", code, how]).returncode for how in ("hidden", "open")}
     assert ends == {"hidden": 11, "open": 10}
+
+
+def test_the_worker_hides_itself_before_it_runs_anything(
+    tmp_path: Path, signing_key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from leyden_worker import __main__ as program
+
+    done: list[str] = []
+    monkeypatch.setenv("LEYDEN_STORE_URL", f"file://{tmp_path}")
+    monkeypatch.setenv("LEYDEN_SIGNING_KEY", signing_key)
+    monkeypatch.setattr(program.kernel, "hide", lambda: done.append("hide"))
+    monkeypatch.setattr(program.kernel, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(program, "configure_logs", lambda _: None)
+    monkeypatch.setattr(program.asyncio, "run", lambda task: (task.close(), done.append("run"), 0)[2])
+    with pytest.raises(SystemExit) as end:
+        program.main()
+    assert (end.value.code, done) == (0, ["hide", "run"])

@@ -74,6 +74,12 @@ def running(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
+def alive(pids: list[int]) -> list[int]:
+    """Return those of `pids` that still run: not the dead whom nobody has waited for."""
+    states = {pid: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in running(pids)}
+    return [pid for pid, state in states.items() if state != "Z"]
+
+
 def noted(path: Path) -> list[int]:
     """Return the pids that agents wrote into `path`."""
     return [int(line) for line in path.read_text().split()] if path.exists() else []

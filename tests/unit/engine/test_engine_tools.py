@@ -43,6 +43,7 @@ def test_a_call_whose_end_is_missing() -> None:
         '{"name": 3, "arguments": {}}',
         '["add", {}]',
         "3",
+        "[" * 5000,
         '{"name": "add", "arguments": {}} trailing',
     ],
 )

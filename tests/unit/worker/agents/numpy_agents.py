@@ -1,8 +1,8 @@
-"""An agent whose import imports numpy, as many do."""
+"""An agent whose import imports numpy, and so seeds its generator, as many do."""
 
 import random
 
-import numpy
+import numpy.random
 
 
 def draw(value):
