@@ -19,7 +19,8 @@ def configure_logs(service: str) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Looked up at each line: stderr may have been replaced since, and the old one closed.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
     structlog.contextvars.bind_contextvars(service=service)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)

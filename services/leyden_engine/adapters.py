@@ -40,7 +40,9 @@ class Adapters:
         Raises:
             EngineError: 400 the name is taken or too many are loaded, 404 no such folder, 500 it cannot be used.
         """
-        if name in self._loaded or name in self._loading or name == self._served_name:
+        if name == self._served_name:
+            raise EngineError(400, f"The lora adapter '{name}' conflicts with the base model's name.", "lora_name")
+        if name in self._loaded or name in self._loading:
             raise EngineError(400, f"The lora adapter '{name}' has already been loaded.", "lora_name")
         if len(self._loaded) + len(self._loading) >= self._limit:
             raise EngineError(

@@ -6,6 +6,12 @@ import pytest
 
 from leyden_adapter_loader.__main__ import main
 
+@pytest.fixture(autouse=True)
+def _no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs go to whatever stderr is when they are set up; here that is closed after the test."""
+    monkeypatch.setattr("leyden_adapter_loader.__main__.configure_logs", lambda service: None)
+
+
 GOOD = {"REPLICA_URL": "http://r:1", "REPLICA_ID": "r", "BASE_MODEL": "m"}
 
 
