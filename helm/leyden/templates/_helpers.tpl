@@ -92,6 +92,8 @@ spec:
         prometheus.io/port: {{ .port | quote }}
     spec:
       automountServiceAccountToken: false
+      # Kubernetes would otherwise inject LEYDEN_GATEWAY_PORT=tcp://... into a release named leyden.
+      enableServiceLinks: false
       terminationGracePeriodSeconds: {{ .grace | default 30 }}
       securityContext: {{- include "leyden.podSecurity" . | nindent 8 }}
       containers:

@@ -80,10 +80,14 @@ def test_every_setting_is_one_that_its_service_reads(monkeypatch: pytest.MonkeyP
             if name == "test":
                 continue
             module = importlib.import_module(f"leyden_{name}.settings")
-            kind = getattr(module, "".join(part.title() for part in name.split("_")).replace("Api", "Api") + "Settings")
+            kind = getattr(module, "".join(part.title() for part in name.split("_")) + "Settings")
             with monkeypatch.context() as patch:
                 for entry in container["env"]:
-                    patch.setenv(entry["name"], entry.get("value", "x" * 40))
+                    # Kubernetes puts a pod's name and address in place of these.
+                    value = (
+                        entry.get("value", "x" * 40).replace("$(POD_NAME)", "pod-0").replace("$(POD_IP)", "10.0.0.1")
+                    )
+                    patch.setenv(entry["name"], value)
                 settings = load_settings(kind)
             ports = [port["containerPort"] for port in container["ports"]]
             assert settings.port in ports
