@@ -10,19 +10,12 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 
-from leyden_contracts import TERMINAL_STATES, AdapterManifest, Episode, EpisodeState, Trajectory
+from leyden_contracts import AdapterManifest, Episode, EpisodeState, Trajectory
 from leyden_ledger.invariants import INVARIANTS, Facts, Violation
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.store import key
 from leyden_storage import ObjectNotFound, ObjectStore
-from leyden_storage.keys import (
-    adapter_prefix,
-    adapter_versions,
-    manifest_key,
-    tasks_key,
-    trajectories_prefix,
-    trajectory_key,
-)
+from leyden_storage.keys import adapter_prefix, adapter_versions, manifest_key, trajectories_prefix, trajectory_key
 from leyden_storage.trajectories import decode_trajectory
 
 __all__ = ["Violation", "check_run"]
@@ -37,7 +30,6 @@ async def check_run(ledger: Ledger, store: ObjectStore, run: str) -> list[Violat
 
 async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
     spec = await ledger.runs.get(run)
-    tasks = await asyncio.to_thread(_read_task_refs, store, run)
     # In the order in which things are made, backwards: what one part refers to is then there when it is looked up.
     published = (await ledger.runs.summary(run)).version_published
     manifests, digests = await asyncio.to_thread(_read_manifests, store, run, spec.trained_role)
@@ -51,17 +43,14 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
     trajectories, unreadable = trajectories | new[0], unreadable + new[1]
     pipe = ledger.redis.pipeline(transaction=False)
     for episode in episodes:
-        pipe.hmget(key(run, f"e:{episode}"), "reward", "task_ref")
-    rows = await pipe.execute()
-    rewarded = frozenset(episode for episode, row in zip(episodes, rows, strict=True) if row[0] is not None)
+        pipe.hexists(key(run, f"e:{episode}"), "reward")
+    rewarded = frozenset(episode for episode, has in zip(episodes, await pipe.execute(), strict=True) if has)
     return Facts(
         spec=spec,
         summary=summary,
         published=published,
         episodes=episodes,
         leased=frozenset(await ledger.redis.zrange(key(run, "leases"), 0, -1)),
-        stuck=await _stuck(ledger, run, episodes.values()),
-        forgotten=tuple(sorted(tasks - {row[1] for row in rows})),
         rewarded=rewarded,
         trajectories=trajectories,
         manifests=manifests,
@@ -69,33 +58,6 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
         replicas=tuple(await ledger.replicas.list()),
         unreadable=unreadable,
     )
-
-
-async def _stuck(ledger: Ledger, run: str, episodes: Iterable[Episode]) -> frozenset[str]:
-    """Return the episodes that have not ended and that nobody will ever look at again."""
-    going = [episode for episode in episodes if episode.state not in TERMINAL_STATES]
-    # One transaction: an episode that has not ended is in exactly one of these at any moment.
-    pipe = ledger.redis.pipeline(transaction=True)
-    for name in ("due", "leases", "collecting"):
-        pipe.zrange(key(run, name), 0, -1)
-    due, leases, collecting, held = await pipe.lrange(key(run, "waiting"), 0, -1).execute()
-    watched, waiting = {*due, *leases, *collecting}, set(held)
-    left = [episode for episode in going if episode.id not in watched and episode.group not in waiting]
-    # Those that have ended since they were listed are fine.
-    now = await ledger.episodes.get_many(run, [episode.id for episode in left])
-    return frozenset(episode.id for episode in now if episode.state not in TERMINAL_STATES)
-
-
-def _read_task_refs(store: ObjectStore, run: str) -> set[str]:
-    """Return where each stored task is, as episodes name it: `key#offset+length`."""
-    found = set()
-    for name in store.list(tasks_key(run, "x").removesuffix("x.jsonl")):
-        header, *lines = store.get(name).splitlines(keepends=True)
-        offset = len(header)
-        for line in lines:
-            found.add(f"{name}#{offset}+{len(line.rstrip(b'\n'))}")
-            offset += len(line)
-    return found
 
 
 def _unseen(run: str, episodes: Iterable[Episode], seen: set[str]) -> Iterator[str]:
