@@ -6,6 +6,7 @@ import pytest
 
 from leyden_adapter_loader.__main__ import main
 
+
 @pytest.fixture(autouse=True)
 def _no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs go to whatever stderr is when they are set up; here that is closed after the test."""
