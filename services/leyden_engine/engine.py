@@ -60,11 +60,8 @@ class Engine:
         self, request: ChatRequest | CompletionRequest, limit: int | None, prompt: int, top_logprobs: int
     ) -> Sampling:
         room = self._max_length - prompt
-        if room < 1 or (limit or 1) > room:
-            asked = f" and `max_tokens` is {limit}" if limit else ""
-            message = (
-                f"This model's maximum context length is {self._max_length} tokens; the prompt has {prompt}{asked}"
-            )
+        if room < 1:
+            message = f"This model's maximum context length is {self._max_length} tokens, but the prompt has {prompt}"
             raise EngineError(
                 400, f"{message}: shorten it", "messages" if isinstance(request, ChatRequest) else "prompt"
             )
@@ -73,7 +70,8 @@ class Engine:
         return Sampling(
             temperature=0.0 if temperature < GREEDY_BELOW else temperature,
             top_p=1.0 if request.top_p is None else request.top_p,
-            max_tokens=limit or room,
+            # As vLLM does: a reply ends where the context does, whatever was asked for.
+            max_tokens=min(limit or room, room),
             seed=request.seed,
             stop=request.stops,
             stop_ids=ends.union(request.stop_token_ids or ()),

@@ -165,8 +165,14 @@ def _content(content: Any) -> str:
 def _tool_call(call: Any) -> dict[str, Any]:
     try:
         function = dict(call["function"])
-        arguments = function.get("arguments")
-        function["arguments"] = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments or {}
+        function["arguments"] = _arguments(function.get("arguments"))
         return {**call, "function": function}
     except (TypeError, KeyError, ValueError) as error:
         raise EngineError(400, f"a tool call in `messages` cannot be read: {error}", "messages") from error
+
+
+def _arguments(given: Any) -> Any:
+    try:
+        return json.loads(given) if isinstance(given, str) and given else given or {}
+    except (ValueError, RecursionError):
+        return given  # A model may have written it; the template shows it as it is.

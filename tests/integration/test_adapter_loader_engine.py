@@ -165,7 +165,7 @@ async def test_the_embedded_engine(writer: Writer, ledger: Ledger, redis_url: st
         assert await ledger.replicas.list() == []
         with engine(tmp_path / "model", port, tmp_path):
             honest = await writer.publish(0.05)
-            await comes_ready(ledger, *{honest, adapter_name(RUN, "policy", 3)})
+            await comes_ready(ledger, honest)
             child.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(child.wait, 20) == 0
         assert await ledger.replicas.list() == []

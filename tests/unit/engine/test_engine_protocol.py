@@ -80,6 +80,9 @@ def test_messages_become_what_templates_expect() -> None:
         ]
     )
     assert plain[0]["content"] == "one\ntwo"
+    broken = {"function": {"name": "add", "arguments": "{"}}
+    (kept,) = plain_messages([{"role": "assistant", "tool_calls": [broken]}])
+    assert kept["tool_calls"] == [broken]
     assert plain[1]["content"] == "" and plain[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
 
 
@@ -88,7 +91,6 @@ def test_messages_become_what_templates_expect() -> None:
     [
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
         {"role": "user", "content": 3},
-        {"role": "assistant", "tool_calls": [{"function": {"name": "add", "arguments": "{"}}]},
         {"role": "assistant", "tool_calls": ["add"]},
         {"role": "assistant", "tool_calls": 3},
     ],
