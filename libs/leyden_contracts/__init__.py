@@ -16,11 +16,12 @@ from leyden_contracts.episode import (
     allowed,
 )
 from leyden_contracts.group import Group, GroupState
-from leyden_contracts.ids import RunId, content_id, episode_id, new_run_id
+from leyden_contracts.ids import RunId, content_id, episode_id, group_id, new_run_id
 from leyden_contracts.problem import Problem
 from leyden_contracts.run import Algorithm, Control, EpisodeRules, LoraShape, Role, RunSpec, Sampling
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
+from leyden_contracts.upload import StoredUpload
 
 __all__ = [
     "EPISODE_TRANSITIONS",
@@ -44,6 +45,7 @@ __all__ = [
     "RunId",
     "RunSpec",
     "Sampling",
+    "StoredUpload",
     "Task",
     "TaskInput",
     "TaskUpload",
@@ -54,5 +56,6 @@ __all__ = [
     "allowed",
     "content_id",
     "episode_id",
+    "group_id",
     "new_run_id",
 ]

@@ -35,6 +35,11 @@ def new_run_id() -> str:
     return "run-" + secrets.token_hex(6)
 
 
+def group_id(task: str, batch: str, number: int) -> str:
+    """Return the id of the group of the `number`-th task (from 0) of the upload `batch`; deterministic."""
+    return f"{task}-{batch[:12]}-{number}"
+
+
 def episode_id(group: str, index: int) -> str:
     """Return the id of the `index`-th episode of `group`; deterministic, so a retried upload makes no new one."""
     return f"{group}.{index}"

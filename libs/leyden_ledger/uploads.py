@@ -111,8 +111,9 @@ class Uploads:
 
     async def entered(self, run: str, batch: str) -> int:
         """Return how many of an upload's groups have been entered."""
-        upload, count = await self._redis.hget(key(run, "uploads"), batch), await self._redis.hget(
-            key(run, "entered"), batch
+        upload, count = (
+            await self._redis.hget(key(run, "uploads"), batch),
+            await self._redis.hget(key(run, "entered"), batch),
         )
         known = json.loads(upload or "{}")
         return known["groups"] if known.get("done") else int(count or 0)

@@ -19,9 +19,19 @@ def run_key(run: str) -> str:
     return _join("runs", run, "run.json")
 
 
-def tasks_key(run: str, batch: str) -> str:
-    """One upload of tasks, a JSON line each."""
-    return _join("runs", run, "tasks", f"{batch}.jsonl")
+def uploads_prefix(run: str) -> str:
+    """Where a run's uploads of tasks are: their manifests, and folders of their parts."""
+    return _join("runs", run, "tasks") + "/"
+
+
+def upload_key(run: str, batch: str) -> str:
+    """The object whose existence commits an upload."""
+    return _join("runs", run, "tasks", f"{batch}.json")
+
+
+def task_part_key(run: str, folder: str, part: int) -> str:
+    """One part of an upload, a JSON line for each task. `folder` is of the content: see `uploads.part_folder`."""
+    return _join("runs", run, "tasks", folder, f"{part:05d}.jsonl")
 
 
 def sealed_key(run: str) -> str:

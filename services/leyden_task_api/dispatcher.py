@@ -27,9 +27,7 @@ Waiting = Callable[[], int]
 class Dispatcher:
     """One process's dispatcher."""
 
-    def __init__(
-        self, ledger: Ledger, feeder: Feeder, ring: Ring, waiting: Waiting, settings: TaskApiSettings
-    ) -> None:
+    def __init__(self, ledger: Ledger, feeder: Feeder, ring: Ring, waiting: Waiting, settings: TaskApiSettings) -> None:
         self._ledger = ledger
         self._feeder = feeder
         self._ring = ring

@@ -1,15 +1,27 @@
-"""From a checked upload to episodes: the object store first, then the ledger, then the answer (DESIGN section 3)."""
+"""From a checked upload to a registered one: the store first, then the ledger, then the answer (DESIGN section 3).
+
+The manifest is the last object written. The ledger is asked before that: a refused upload whose manifest existed would
+come back to life when the ledger is rebuilt from the store.
+"""
 
 import asyncio
 import hashlib
+import time
 
-from leyden_contracts import RunSpec, TaskUpload
+import structlog
+from redis import RedisError
+
+from leyden_contracts import RunSpec, StoredUpload, TaskUpload
 from leyden_contracts.api import Uploaded
-from leyden_ledger import NewGroup, RunState, RunSummary, Sealed
-from leyden_storage.keys import tasks_key
+from leyden_ledger import Conflict, LedgerError, NewUpload, RunSummary
+from leyden_storage import ObjectNotFound, ObjectStore, StoreError
+from leyden_storage.keys import task_part_key, upload_key
+from leyden_storage.uploads import part_folder, read_upload
 from leyden_task_api.parts import Parts
 from leyden_task_api.problems import ProblemError
 from leyden_task_api.upload import Spool
+
+log = structlog.get_logger()
 
 
 def settle_question(asked: TaskUpload, spec: RunSpec, summary: RunSummary) -> TaskUpload:
@@ -26,28 +38,56 @@ def settle_question(asked: TaskUpload, spec: RunSpec, summary: RunSummary) -> Ta
 
 
 async def accept(parts: Parts, run: str, asked: TaskUpload, spool: Spool, key: str | None) -> Uploaded:
-    """Store the upload and enter its episodes. `asked` has its defaults filled in; `key` is the client's own.
+    """Store the upload and register it. `asked` has its defaults filled in; `key` is the client's own.
 
     Raises ProblemError, LedgerError, StoreError.
     """
     samples = asked.samples or 1
     _check(spool, samples, parts.settings.max_episodes_per_upload)
-    batch = hashlib.sha256(b"key:" + key.encode()).hexdigest()[:24] if key else spool.digest[:24]
-    await _store(parts, run, batch, asked, spool)
-    where = tasks_key(run, batch)
-    groups = [
-        NewGroup(
-            id=f"{task.id}-{batch[:12]}-{number}",
-            task=task.id,
-            task_ref=f"{where}#{task.offset}+{task.length}",
-            purpose=asked.purpose,
-            size=samples,
-            version=asked.policy_version,
-        )
-        for number, task in enumerate(spool.tasks)
-    ]
-    accepted = await parts.ledger.episodes.accept(run, groups, batch)
-    return Uploaded(batch=batch[:12], groups=len(groups), episodes=len(groups) * samples, repeated=accepted.repeated)
+    digest = await asyncio.to_thread(spool.digest)
+    batch = hashlib.sha256(b"key:" + key.encode()).hexdigest()[:24] if key else digest[:24]
+    upload = StoredUpload(batch=batch, asked=asked, digest=digest, part_lines=spool.part_lines, created=time.time())
+    new = NewUpload(
+        batch=batch,
+        fingerprint=digest,
+        groups=upload.groups,
+        size=samples,
+        purpose=asked.purpose,
+        version=asked.policy_version,
+    )
+    most = parts.settings.max_backlog_episodes
+    await parts.ledger.uploads.check(run, new, most)
+    await asyncio.to_thread(store_upload, parts.store, run, upload, spool)
+    registered = await parts.ledger.uploads.register(run, new, most)
+    await _feed(parts, run)
+    return Uploaded(
+        batch=batch[:12], groups=upload.groups, episodes=upload.groups * samples, repeated=registered.repeated
+    )
+
+
+def store_upload(store: ObjectStore, run: str, upload: StoredUpload, spool: Spool) -> None:
+    """Write the parts, then the manifest; nothing if it is there. Blocks.
+
+    Raises Conflict if another upload has this batch, StoreError.
+    """
+    if _is_stored(store, run, upload):
+        return
+    for number, part in enumerate(spool.parts()):
+        # Plain writes: who else writes to this folder writes the same bytes.
+        store.put(task_part_key(run, part_folder(upload.digest), number), part)
+    manifest = upload.model_dump_json().encode()
+    if not store.create(upload_key(run, upload.batch), manifest) and not _is_stored(store, run, upload):
+        raise StoreError(f"the manifest of {upload.batch} was there and is gone")
+
+
+def _is_stored(store: ObjectStore, run: str, upload: StoredUpload) -> bool:
+    try:
+        stored = read_upload(store, run, upload.batch)
+    except ObjectNotFound:
+        return False
+    if stored.digest != upload.digest:
+        raise Conflict
+    return True
 
 
 def _check(spool: Spool, samples: int, most: int) -> None:
@@ -55,23 +95,16 @@ def _check(spool: Spool, samples: int, most: int) -> None:
         count = f"{len(spool.faults)}{' or more' if spool.full_of_faults else ''}"
         detail = f"nothing was accepted: {count} fault(s), see `errors`"
         raise ProblemError(422, detail, spool.faults, "Invalid tasks")
-    if not spool.tasks:
+    if not spool.groups:
         raise ProblemError(422, "there is no task in this upload", title="Invalid tasks")
-    if len(spool.tasks) * samples > most:
-        detail = f"{len(spool.tasks)} tasks of {samples} episodes each; one upload may have {most}: split it"
+    if spool.groups * samples > most:
+        detail = f"{spool.groups} tasks of {samples} episodes each; one upload may have {most}: split it"
         raise ProblemError(413, detail)
 
 
-async def _store(parts: Parts, run: str, batch: str, asked: TaskUpload, spool: Spool) -> None:
-    where = tasks_key(run, batch)
-    # Asked before the write: the object of a refused upload would come back to life when the ledger is rebuilt.
-    closed = asked.purpose == "train" and (await parts.ledger.runs.summary(run)).state is not RunState.OPEN
-    if closed and not await asyncio.to_thread(parts.store.exists, where):
-        raise Sealed
-    if await asyncio.to_thread(parts.store.create, where, spool.content()):
-        return
-    stored = await asyncio.to_thread(parts.store.get, where)
-    if hashlib.sha256(stored).hexdigest() != spool.digest:
-        raise ProblemError(
-            422, "this Idempotency-Key was used for other tasks or other parameters before; use a new one"
-        )
+async def _feed(parts: Parts, run: str) -> None:
+    try:
+        await parts.feeder.feed(run)
+    except (RedisError, StoreError, LedgerError) as error:
+        # The upload is accepted, whatever happens now; the feeder's own rounds go on from here.
+        log.warning("feed_failed", run=run, error=f"{type(error).__name__}: {error}")

@@ -14,6 +14,7 @@ from leyden_task_api.settings import TaskApiSettings
 log = structlog.get_logger()
 LONGEST_PAUSE_S = 5.0
 
+
 async def reconcile(ledger: Ledger, settings: TaskApiSettings) -> int:
     """End attempts whose lease ran out or whose spans never came, and cancelled runs; return how many."""
     ended = 0

@@ -12,6 +12,7 @@ from leyden_runtime.tokens import Tokens
 from leyden_storage import ObjectStore, open_store
 from leyden_task_api.adapters import Adapters
 from leyden_task_api.feeder import Feeder
+from leyden_task_api.places import Places
 from leyden_task_api.settings import TaskApiSettings
 
 
@@ -25,6 +26,7 @@ class Parts:
     adapters: Adapters
     feeder: Feeder
     tokens: Tokens
+    uploads: Places
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is asked to stop; ends streams that would never end."""
 
@@ -36,7 +38,8 @@ def open_parts(settings: TaskApiSettings, stop: asyncio.Event) -> Parts:
     tokens = Tokens(settings.signing_key.get_secret_value())
     ledger = Ledger.connect(settings.redis_url)
     feeder = Feeder(ledger, store, settings.episodes_ahead)
-    return Parts(settings, ledger, store, Adapters(store), feeder, tokens, stop)
+    places = Places(settings.max_uploads_at_once)
+    return Parts(settings, ledger, store, Adapters(store), feeder, tokens, places, stop)
 
 
 def _parts(request: Request) -> Parts:

@@ -1,5 +1,6 @@
 """Every error as problem details (RFC 9457), said so that the caller knows what to change."""
 
+import math
 from collections.abc import Iterable
 from http import HTTPStatus
 
@@ -11,7 +12,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from leyden_contracts import Problem
 from leyden_contracts.reading import fault_lines
-from leyden_ledger import Conflict, EpisodeNotFound, LedgerError, RunNotFound
+from leyden_ledger import BacklogFull, Conflict, EpisodeNotFound, LedgerError, RunNotFound
 from leyden_storage import ObjectNotFound, StoreError
 
 log = structlog.get_logger()
@@ -21,8 +22,15 @@ RETRY = {"Retry-After": "1"}
 class ProblemError(HTTPException):
     """An error to answer with. An HTTPException, because FastAPI lets only those through while it reads a body."""
 
-    def __init__(self, status: int, detail: str, errors: Iterable[str] = (), title: str = "") -> None:
-        super().__init__(status, detail)
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        errors: Iterable[str] = (),
+        title: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, detail, headers)
         self.title = title
         self.errors = list(errors)
 
@@ -53,6 +61,9 @@ def _invalid(_: Request, error: Exception) -> Response:
 def _from_ledger(_: Request, error: Exception) -> Response:
     if isinstance(error, RunNotFound | EpisodeNotFound):
         return problem_response(404, str(error))
+    if isinstance(error, BacklogFull):
+        # Whole seconds, as the header has them, and never 0: that would invite a busy loop.
+        return problem_response(429, str(error), headers={"Retry-After": str(max(1, math.ceil(error.retry_after_s)))})
     # The same key for other tasks is a mistake in the request itself; the rest is about the run's state.
     return problem_response(422 if isinstance(error, Conflict) else 409, str(error))
 

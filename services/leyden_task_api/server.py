@@ -17,7 +17,7 @@ from leyden_runtime.shutdown import stop_event
 from leyden_storage import StoreError
 from leyden_task_api.app import create_app
 from leyden_task_api.dispatcher import Dispatcher
-from leyden_task_api.loops import forever, Gauges, reconcile
+from leyden_task_api.loops import Gauges, forever, reconcile
 from leyden_task_api.parts import Parts, open_parts
 from leyden_task_api.settings import TaskApiSettings
 

@@ -1,54 +1,55 @@
-"""An upload of tasks: checked line by line, spooled to a file. Memory holds one line and the tasks' places.
+"""An upload of tasks on its way in: checked line by line, spooled to a temporary file, read back as parts.
 
-The spooled object is JSONL. Its first line says what was asked for (`{"upload": {...}}`), so that a lost ledger can
-be rebuilt from it; every other line is a stored `Task`.
+Memory holds a line, what is not yet written (a MiB), and where each part ends. Nothing leaves the spool before the
+whole body has been checked: a broken line accepts nothing.
 """
 
+import asyncio
+import contextlib
 import hashlib
-import json
 import tempfile
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 from pydantic_core import from_json
 
-from leyden_contracts import Task, TaskUpload
-from leyden_contracts.reading import BadTask, read_task
+from leyden_contracts import TaskUpload
+from leyden_contracts.reading import BadTask
+from leyden_contracts.task_line import task_line
+from leyden_storage.uploads import MAX_PART_BYTES, MAX_PART_LINES
+from leyden_task_api.problems import ProblemError
 
-MAX_LINE_BYTES = 2**20
 MAX_FAULTS = 20
+_WRITE_BYTES = 2**20
 _BOM = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True, slots=True)
-class SpooledTask:
-    """Where one task is in the spooled object."""
-
-    id: str
-    offset: int
-    """In bytes."""
-    length: int
-    """Without the line's end."""
 
 
 class Spool:
     """The tasks of one upload, and what is wrong with it. A context manager: closing removes the file."""
 
-    def __init__(self, asked: TaskUpload) -> None:
-        self.tasks: list[SpooledTask] = []
+    def __init__(self, asked: TaskUpload, max_task_bytes: int = 2**20) -> None:
         self.faults: list[str] = []
         """The first MAX_FAULTS of them."""
+        self.part_lines: list[int] = []
+        """Tasks in each part."""
+        self._part_bytes: list[int] = []
+        self._max_task_bytes = max_task_bytes
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
-        self._hash = hashlib.sha256()
-        self._size = 0
-        self._write({"upload": asked.model_dump(mode="json")})
+        self._hash = hashlib.sha256(asked.model_dump_json().encode() + b"\n")
+        self._unwritten: list[bytes] = []
+        self._unwritten_bytes = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # a full disk: what it could not write is not missed any more
+            self._file.close()
+
+    @property
+    def groups(self) -> int:
+        """How many tasks there are."""
+        return sum(self.part_lines)
 
     @property
     def full_of_faults(self) -> bool:
@@ -56,19 +57,21 @@ class Spool:
         return len(self.faults) >= MAX_FAULTS
 
     @property
-    def digest(self) -> str:
-        """Hex sha256 of the object."""
-        return self._hash.hexdigest()
+    def must_write(self) -> bool:
+        """Whether so much is in memory that `write` should be called."""
+        return self._unwritten_bytes >= _WRITE_BYTES
 
-    def content(self) -> bytes:
-        """Return the object."""
-        self._file.seek(0)
-        return self._file.read()
+    @property
+    def longest_line(self) -> int:
+        """Bytes of a line of which more need not be kept: it is too long."""
+        return self._max_task_bytes + len(_BOM) + 1
 
     def add_line(self, number: int, line: bytes) -> None:
         """Check and spool one line of JSONL; blank ones are skipped. `number` counts from 1."""
-        if len(line) > MAX_LINE_BYTES:
-            self.fault(f"line {number}: longer than {MAX_LINE_BYTES} bytes")
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        if len(line) > self._max_task_bytes:
+            self.fault(f"line {number}: longer than {self._max_task_bytes} bytes")
         elif line.strip():
             self._add(f"line {number}", line)
 
@@ -82,32 +85,57 @@ class Spool:
             if self.full_of_faults:
                 return None
             self._add(f"task {number}", item)
+            if self.must_write:
+                self.write()
 
     def fault(self, line: str) -> None:
         """Note that something is wrong."""
         if not self.full_of_faults:
             self.faults.append(line)
 
+    def write(self) -> None:
+        """Move what is in memory to the file. Blocks. Raises ProblemError when the disk is full."""
+        data, self._unwritten, self._unwritten_bytes = b"".join(self._unwritten), [], 0
+        self._hash.update(data)
+        try:
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            raise ProblemError(507, f"there is no room on disk for this upload: {error.strerror}") from error
+
+    def digest(self) -> str:
+        """Return the hex sha256 of the question and all stored lines."""
+        self.write()
+        return self._hash.hexdigest()
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield the content of each part. Blocks."""
+        self.write()
+        self._file.seek(0)
+        for size in self._part_bytes:
+            yield self._file.read(size)
+
     def _add(self, where: str, raw: Any) -> None:
         try:
-            task = read_task(raw)
+            line = task_line(raw)
         except BadTask as error:
-            for line in error.faults:
-                self.fault(f"{where}: {line}")
+            for fault in error.faults:
+                self.fault(f"{where}: {fault}")
             return
-        if not self.faults:
-            stored = Task.of(task)
-            offset, length = self._write(stored.model_dump(mode="json"))
-            self.tasks.append(SpooledTask(stored.id, offset, length))
+        if len(line) >= MAX_PART_BYTES:
+            self.fault(f"{where}: longer than {MAX_PART_BYTES} bytes when stored")
+        elif not self.faults:
+            self._keep(line)
 
-    def _write(self, value: dict[str, Any]) -> tuple[int, int]:
-        line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-        offset = self._size
-        for part in (line, b"\n"):
-            self._file.write(part)
-            self._hash.update(part)
-            self._size += len(part)
-        return offset, len(line)
+    def _keep(self, line: bytes) -> None:
+        size = len(line) + 1
+        if not self.part_lines or self.part_lines[-1] >= MAX_PART_LINES or self._part_bytes[-1] + size > MAX_PART_BYTES:
+            self.part_lines.append(0)
+            self._part_bytes.append(0)
+        self.part_lines[-1] += 1
+        self._part_bytes[-1] += size
+        self._unwritten += (line, b"\n")
+        self._unwritten_bytes += size
 
 
 async def spool_lines(chunks: AsyncIterator[bytes], spool: Spool) -> None:
@@ -116,12 +144,12 @@ async def spool_lines(chunks: AsyncIterator[bytes], spool: Spool) -> None:
     async for chunk in chunks:
         if spool.full_of_faults:
             continue
-        if number == 1 and not pending:
-            chunk = chunk.removeprefix(_BOM)
         *lines, tail = chunk.split(b"\n")
         for line in lines:
             spool.add_line(number, pending + line)
             number, pending = number + 1, b""
         # One byte over the limit is enough to know; more would let one endless line fill the memory.
-        pending = (pending + tail)[: MAX_LINE_BYTES + 1]
+        pending = (pending + tail)[: spool.longest_line]
+        if spool.must_write:
+            await asyncio.to_thread(spool.write)
     spool.add_line(number, pending)

@@ -130,7 +130,7 @@ class Supervisor:
 
     async def _run(self, claim: Claim) -> AttemptResult:
         spec = await self.runs.read(claim.run)
-        task = await self.tasks.read(claim.task_ref)
+        task = await self.tasks.read(claim.run, claim.task_ref)
         output = await self._run_agent(claim, spec, task["input"])
         return await self._run_grader(claim, spec, task, output)
 

@@ -7,6 +7,7 @@ from typing import Any
 from leyden_contracts import RunSpec, Task
 from leyden_ledger import Ledger
 from leyden_storage import ObjectStore
+from leyden_storage.uploads import task_line
 
 _KEPT_RUNS = 64
 _KEPT_TASKS = 512
@@ -18,19 +19,17 @@ class TaskReader:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
 
-    async def read(self, reference: str) -> dict[str, Any]:
-        """Return the task that stands at `key#offset+length`. Raises StoreError, ValueError."""
-        kept = self._kept.get(reference)
+    async def read(self, run: str, ref: str) -> dict[str, Any]:
+        """Return the task at `ref`, a place among `run`'s uploads. Raises StoreError, ValueError."""
+        kept = self._kept.get((run, ref))
         if kept is not None:
             return kept
-        key, _, place = reference.rpartition("#")
-        offset, _, length = place.partition("+")
-        line = await asyncio.to_thread(self._store.get_range, key, int(offset), int(length))
+        line = await asyncio.to_thread(task_line, self._store, run, ref)
         task = Task.model_validate_json(line).model_dump(mode="json")
         if len(line) <= _KEPT_TASK_BYTES:
-            self._kept[reference] = task
+            self._kept[run, ref] = task
             if len(self._kept) > _KEPT_TASKS:
                 self._kept.popitem(last=False)
         return task

@@ -10,7 +10,7 @@ from typing import Any
 from leyden_contracts import EpisodeRules, RunSpec, Task, TaskInput, episode_id
 from leyden_ledger import Ledger
 from leyden_storage import LocalStore
-from leyden_storage.keys import tasks_key
+from leyden_storage.keys import task_part_key
 from support.episodes import Planned, accept
 from support.servers import process, wait_for
 
@@ -31,11 +31,11 @@ async def enter(
     )
     await ledger.runs.create(spec)
     lines = [Task.of(TaskInput(input=value, expected=value)).model_dump_json().encode() for value in inputs]
-    key, offset, groups = tasks_key(run, "batch"), 0, []
-    store.put(key, b"\n".join(lines) + b"\n")
+    folder, offset, groups = "0" * 24, 0, []
+    store.put(task_part_key(run, folder, 0), b"\n".join(lines) + b"\n")
     for number, line in enumerate(lines):
         task = Task.model_validate_json(line).id
-        groups.append(Planned(f"{task}-{number}", task, f"{key}#{offset}+{len(line)}", "eval", 1))
+        groups.append(Planned(f"{task}-{number}", task, f"{folder}/0#{offset}+{len(line)}", "eval", 1))
         offset += len(line) + 1
     await accept(ledger, run, groups)
     await ledger.episodes.release(run)

@@ -41,7 +41,7 @@ def check(context: typer.Context, run: Run) -> None:
 
 
 def recover(context: typer.Context) -> None:
-    """Rebuild what Redis has lost from the object store. Unfinished episodes run again; what Redis has is left alone."""
+    """Rebuild what Redis has lost from the object store: unfinished episodes run again. What Redis has stays."""
     found = asyncio.run(_with_ledger(session(context).connection, "recover", _recover))
     for line in found:
         typer.echo(line)

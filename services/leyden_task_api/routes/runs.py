@@ -27,8 +27,8 @@ async def create_run(parts: Here, spec: RunSpec, response: Response) -> RunView:
         if stored != spec:
             raise ProblemError(409, f"run {run!r} exists with another specification; runs never change: take a new id")
         # The ledger may have been lost since: then this run is rebuilt, rather than made anew beside its own past.
-        await recover_run(parts.ledger, parts.store, run)
-        response.status_code = 200
+        if await recover_run(parts.ledger, parts.store, run) is None:
+            response.status_code = 200
     elif not await parts.ledger.runs.create(spec):
         response.status_code = 200
     return await _view(parts, run)
@@ -63,7 +63,8 @@ async def cancel_run(parts: Here, run: RunPath) -> RunView:
     await parts.ledger.runs.get(run)
     await asyncio.to_thread(parts.store.create, cancelled_key(run), b"{}")
     await parts.ledger.runs.cancel(run)
-    await parts.ledger.episodes.expire(run, parts.settings.trace_grace_s)  # the first part; the reconciler does the rest
+    # The first part; the reconciler does the rest.
+    await parts.ledger.episodes.expire(run, parts.settings.trace_grace_s)
     return await _view(parts, run)
 
 

@@ -1,6 +1,7 @@
 """Uploads of tasks. The body is read as a stream: the route is not bounded in time, only each step of it is."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -43,18 +44,33 @@ async def upload_tasks(
     """Accept tasks: a JSON task or list of them, or JSONL. All of them, or, if one line is bad, none."""
     spec, summary = await asyncio.gather(parts.ledger.runs.get(run), parts.ledger.runs.summary(run))
     asked = settle_question(asked, spec, summary)
-    with Spool(asked) as spool:
-        await _read(request, spool)
+    with parts.uploads.place(), Spool(asked, parts.settings.max_task_bytes) as spool:
+        await _read(request, spool, parts.settings.upload_idle_s)
         return await accept(parts, run, asked, spool, idempotency_key)
 
 
-async def _read(request: Request, spool: Spool) -> None:
+async def _read(request: Request, spool: Spool, idle_s: float) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ProblemError(415, "send the body without Content-Encoding")
     if kind in _LINES:
-        await spool_lines(request.stream(), spool)
+        await spool_lines(_chunks(request, idle_s), spool)
     elif kind == "application/json":
-        await asyncio.to_thread(spool.add_document, await request.body())
+        body = b"".join([chunk async for chunk in _chunks(request, idle_s)])
+        await asyncio.to_thread(spool.add_document, body)
     else:
         raise ProblemError(415, f"send tasks as application/json or {' or '.join(_LINES)}, not {kind or 'nothing'!r}")
+
+
+async def _chunks(request: Request, idle_s: float) -> AsyncIterator[bytes]:
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(idle_s):
+                chunk = await anext(stream, None)
+        except TimeoutError as error:
+            headers = {"Connection": "close"}
+            raise ProblemError(408, f"nothing came for {idle_s:g} s: send it again", headers=headers) from error
+        if chunk is None:
+            return
+        yield chunk
