@@ -12,7 +12,9 @@ from leyden_contracts.transition import Verdict
 class RunCounters(Message):
     """Where a run stands."""
 
-    state: Literal["open", "sealed", "finished"]
+    state: Literal["open", "sealed", "finished", "cancelled"]
+    held: str | None = None
+    """Why no episode starts at the moment: `paused` or `recovering`."""
     counts: dict[str, int]
     """`purpose:state` (`train:queued`) -> episodes."""
     failures: dict[str, int]

@@ -17,6 +17,9 @@ RunId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
 RoleName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]{0,31}$")]
 """Lower-case letters, digits and `_`; at most 32 characters. No `-`: adapter names join parts with `--`."""
 
+TenantName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
+"""Lower-case letters, digits and `-`; at most 48 characters."""
+
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,127}$")]
 """Task, group and episode ids."""
 

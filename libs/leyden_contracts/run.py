@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from leyden_contracts.base import Message
-from leyden_contracts.ids import RoleName, RunId
+from leyden_contracts.ids import RoleName, RunId, TenantName
 
 FunctionRef = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """`package.module:function`."""
@@ -69,6 +69,8 @@ class EpisodeRules(Message):
     timeout_s: float = Field(default=300, gt=0)
     """From the agent's start to its kill."""
     max_attempts: int = Field(default=3, ge=1, le=20)
+    max_running: int | None = Field(default=None, ge=1)
+    """Episodes of this run at the same time; None is no limit of its own."""
     max_calls: int = Field(default=200, ge=1)
     """LLM calls in one attempt; the next one is refused with 429."""
 
@@ -99,6 +101,10 @@ class RunSpec(Message):
     episodes: EpisodeRules = EpisodeRules()
     algorithm: Algorithm = Algorithm()
     seed: int = Field(default=0, ge=0, lt=2**31)
+    tenant: TenantName = "default"
+    """Whose run this is. Tenants share the workers equally; a token for one tenant reaches its runs only."""
+    priority: int = Field(default=0, ge=-100, le=100)
+    """A tenant's runs of higher priority start their episodes first."""
 
     @property
     def trained_role(self) -> str:

@@ -6,8 +6,9 @@ changes are the Lua scripts beside this file, each atomic.
 
 from leyden_ledger.assembly import Closed, SpanNote
 from leyden_ledger.calls import CallPermit
-from leyden_ledger.episodes import Accepted, Claim, NewGroup
+from leyden_ledger.episodes import Claim
 from leyden_ledger.errors import (
+    BacklogFull,
     Conflict,
     EpisodeNotFound,
     Fenced,
@@ -19,9 +20,10 @@ from leyden_ledger.errors import (
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.replicas import ReplicaStatus
 from leyden_ledger.runs import RunState, RunSummary
+from leyden_ledger.uploads import NewGroup, NewUpload, Registered, Window
 
 __all__ = [
-    "Accepted",
+    "BacklogFull",
     "CallPermit",
     "Claim",
     "Closed",
@@ -31,6 +33,8 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "NewGroup",
+    "NewUpload",
+    "Registered",
     "ReplicaStatus",
     "RunNotFound",
     "RunState",
@@ -38,4 +42,5 @@ __all__ = [
     "Sealed",
     "SpanNote",
     "TooManyCalls",
+    "Window",
 ]

@@ -1,5 +1,6 @@
 """Calls: the gateway's side of an attempt. The fence is checked before a call and again when its reply leaves."""
 
+import secrets
 from dataclasses import dataclass
 
 from leyden_contracts import Purpose
@@ -48,7 +49,8 @@ class Calls:
 
     async def count(self, run: str, episode: str, attempt: int) -> int:
         """Count a reply that is about to leave; return its call number, from 1. Raises Fenced."""
-        number = await self._scripts.run("count_call", run, (episode, attempt))
+        # redis-py repeats a command whose reply was lost: the mark keeps the second one from counting.
+        number = await self._scripts.run("count_call", run, (episode, attempt, secrets.token_hex(6)))
         if number < 0:
             raise Fenced
         return number

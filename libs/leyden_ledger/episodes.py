@@ -1,40 +1,15 @@
-"""Episodes: accepted, rung, claimed, kept alive, closed. Every change is compare-and-set on state and attempt."""
+"""Episodes: released, rung, claimed, kept alive, closed. Every change is compare-and-set on state and attempt."""
 
-import hashlib
 import json
+import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from leyden_contracts import AttemptResult, Episode, EpisodeState, Purpose
-from leyden_ledger.errors import Conflict, EpisodeNotFound, Sealed
+from leyden_ledger.errors import EpisodeNotFound
 from leyden_ledger.store import Scripts, key
 
-_ACCEPT_AT_ONCE = 250
 _EXPIRE_AT_ONCE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class NewGroup:
-    """A group to accept."""
-
-    id: str
-    task: str
-    task_ref: str
-    """Where the task's JSON line is: `key#offset+length` in the object store, in bytes."""
-    purpose: Purpose
-    size: int
-    version: int | None = None
-    """Version to evaluate; None for the newest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What `accept` did."""
-
-    made: int
-    """Groups that were not there before."""
-    repeated: bool
-    """The idempotency key had been used for the same groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +33,6 @@ class Episodes:
         self._scripts = scripts
         self._redis = scripts.redis
 
-    async def accept(self, run: str, groups: Sequence[NewGroup], idempotency_key: str | None = None) -> Accepted:
-        """Enter groups and their episodes, in parts; repeat it after a crash and it completes what is missing.
-
-        Raises Conflict, Sealed.
-        """
-        fingerprint = hashlib.sha256("\n".join(group.id for group in groups).encode()).hexdigest()
-        made = 0
-        for start in range(0, len(groups), _ACCEPT_AT_ONCE):
-            part = [_without_none(group) for group in groups[start : start + _ACCEPT_AT_ONCE]]
-            last = int(start + _ACCEPT_AT_ONCE >= len(groups))
-            args = (json.dumps(part), idempotency_key or "", fingerprint, last)
-            outcome, count = await self._scripts.run("accept", run, args)
-            made += count
-            if outcome == "conflict":
-                raise Conflict
-            if outcome == "sealed":
-                raise Sealed
-            if outcome == "repeated":
-                return Accepted(0, True)
-        return Accepted(made, made == 0 and bool(groups))
-
     async def release(self, run: str) -> int:
         """Let as many groups start as the staleness bound allows; return how many did."""
         return await self._scripts.run("release", run)
@@ -88,8 +42,10 @@ class Episodes:
         return await self._scripts.run("due", run, (limit, int(ring_again_s * 1000)))
 
     async def claim(self, run: str, episode: str, worker: str, lease_s: float) -> Claim | None:
-        """Start an attempt, or None if the episode is not waiting for one."""
-        found = await self._scripts.run("claim", run, (episode, worker, int(lease_s * 1000)))
+        """Start an attempt, or None if the episode is not waiting for one, or may not start now."""
+        # redis-py repeats a command whose reply was lost: the number makes the second one the same claim.
+        number = secrets.token_hex(6)
+        found = await self._scripts.run("claim", run, (episode, worker, int(lease_s * 1000), number))
         if not found:
             return None
         attempt, group, purpose, task_ref, wanted, task = found
@@ -125,7 +81,10 @@ class Episodes:
         return bool(done)
 
     async def expire(self, run: str, trace_grace_s: float) -> int:
-        """End attempts whose lease ran out or whose spans did not come in time; return how many."""
+        """End attempts whose lease ran out or whose spans did not come in time, and what is left of a cancelled run.
+
+        Returns how many.
+        """
         return await self._scripts.run("expire", run, (int(trace_grace_s * 1000), _EXPIRE_AT_ONCE))
 
     async def get(self, run: str, episode: str) -> Episode:
@@ -155,10 +114,6 @@ class Episodes:
         index = key(run, f"state:{state}" if state else "episodes")
         page = await self.get_many(run, await self._redis.zrange(index, start, start + count - 1))
         return [episode for episode in page if purpose in (None, episode.purpose)]
-
-
-def _without_none(group: NewGroup) -> dict[str, object]:
-    return {name: value for name, value in asdict(group).items() if value is not None}
 
 
 def _episode(run: str, episode: str, fields: dict[str, str]) -> Episode:

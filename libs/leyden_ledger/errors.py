@@ -29,4 +29,12 @@ class Conflict(LedgerError):
 
 
 class Sealed(LedgerError):
-    """This run is sealed: it takes no more training tasks. Create a new run."""
+    """This run is sealed or cancelled: it takes no more such tasks. Create a new run."""
+
+
+class BacklogFull(LedgerError):
+    """The run has as many unfinished episodes as it may have: upload again when some have ended."""
+
+    def __init__(self, waiting: int, most: int) -> None:
+        super().__init__(f"{waiting} episodes of this run have not ended, and {most} is the limit with this upload")
+        self.retry_after_s = 30.0

@@ -8,6 +8,7 @@ from leyden_ledger.replicas import Replicas
 from leyden_ledger.runs import Runs
 from leyden_ledger.store import Scripts
 from leyden_ledger.training import Training
+from leyden_ledger.uploads import Uploads
 
 
 class Ledger:
@@ -23,6 +24,7 @@ class Ledger:
         self.training = Training(scripts)
         self.replicas = Replicas(scripts)
         self.events = Events(scripts)
+        self.uploads = Uploads(scripts)
 
     @classmethod
     def connect(cls, redis_url: str) -> "Ledger":

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from leyden_contracts import RunSpec
+from leyden_contracts import TERMINAL_STATES, RunSpec
 from leyden_ledger.errors import RunNotFound
-from leyden_ledger.store import Scripts, key
+from leyden_ledger.store import ACTIVE, Scripts, key
 
 _RUNS = "leyden:runs"
 
@@ -20,6 +20,8 @@ class RunState(StrEnum):
     """Takes no more training tasks; the learner uses the last, possibly smaller, batch."""
     FINISHED = "finished"
     """Every training group is consumed. Evaluations are still welcome."""
+    CANCELLED = "cancelled"
+    """Ended by a person: nothing starts any more, and nothing is trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,20 @@ class RunSummary:
     groups_consumed: int
     version_published: int
     version_ready: int
+    held: str | None = None
+    """Why no episode starts at the moment: `paused` or `recovering`."""
+    pending: int = 0
+    """Episodes of the queued ones that are in the object store, and not yet in Redis."""
+
+    @property
+    def unfinished(self) -> int:
+        """Episodes that have not ended."""
+        return sum(count for name, count in self.counts.items() if name.partition(":")[2] not in TERMINAL_STATES)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing will happen unless somebody asks for it."""
+        return self.state in (RunState.FINISHED, RunState.CANCELLED) and not self.unfinished
 
 
 class Runs:
@@ -48,21 +64,20 @@ class Runs:
         self._scripts = scripts
         self._redis = scripts.redis
 
-    async def create(self, spec: RunSpec) -> bool:
-        """Enter a run; False if it is there already."""
+    async def create(self, spec: RunSpec, first_attempt: int = 0) -> bool:
+        """Enter a run; False if it is there already.
+
+        With a `first_attempt` the run is being rebuilt: it is held, and its attempts count on from that number.
+        """
         if spec.id is None:
             raise ValueError("a run needs its id before it is entered")
-        bound = spec.algorithm
-        args = (
-            spec.model_dump_json(),
-            bound.groups_per_step,
-            bound.max_staleness,
-            spec.episodes.max_attempts,
-            spec.episodes.max_calls,
-        )
+        bound, rules = spec.algorithm, spec.episodes
+        limits = (rules.max_attempts, rules.max_calls, rules.max_running or "")
+        args = (spec.model_dump_json(), bound.groups_per_step, bound.max_staleness, *limits, first_attempt)
         made = await self._scripts.run("create_run", spec.id, args)
         # After the run's own keys, which may live on another node; a retry repairs a crash between the two.
         await self._redis.sadd(_RUNS, spec.id)
+        await self._scripts.activate(spec.id)
         return bool(made)
 
     async def get(self, run: str) -> RunSpec:
@@ -77,8 +92,23 @@ class Runs:
         return sorted(await self._redis.smembers(_RUNS))
 
     async def active(self) -> Sequence[str]:
-        """Return the runs that may have work. Finished ones count: they may be evaluated."""
-        return await self.list()
+        """Return the runs that may have work, in alphabetical order."""
+        return sorted(await self._redis.smembers(ACTIVE))
+
+    async def activate(self, run: str) -> None:
+        """Enter `run` among the active ones."""
+        await self._scripts.activate(run)
+
+    async def rest(self, run: str) -> bool:
+        """Take `run` off the active ones if it is idle; say whether it is."""
+        if not (await self.summary(run)).idle:
+            return False
+        await self._redis.srem(ACTIVE, run)
+        # An upload that came in between has entered its run before this looks again, or enters it after.
+        if not (await self.summary(run)).idle:
+            await self._scripts.activate(run)
+            return False
+        return True
 
     async def seal(self, run: str) -> bool:
         """Take no more training tasks; False if it was sealed before. Raises RunNotFound."""
@@ -88,6 +118,23 @@ class Runs:
     async def finish(self, run: str) -> bool:
         """Mark a sealed run as finished; False if it was not sealed."""
         return bool(await self._scripts.run("set_run_state", run, (RunState.FINISHED, RunState.SEALED)))
+
+    async def cancel(self, run: str) -> bool:
+        """End the run for good; False if it was cancelled before. Its episodes are ended by `episodes.expire`.
+
+        Raises RunNotFound.
+        """
+        await self.get(run)
+        await self._scripts.activate(run)
+        return bool(await self._scripts.run("cancel_run", run))
+
+    async def hold(self, run: str, why: str | None) -> None:
+        """Let no episode start any more (`paused`, `recovering`), or with None let them start again.
+
+        Raises RunNotFound.
+        """
+        await self.get(run)
+        await self._scripts.run("hold", run, (why or "",))
 
     async def summary(self, run: str) -> RunSummary:
         """Return the run's counters. Raises RunNotFound."""
@@ -109,4 +156,6 @@ class Runs:
             groups_consumed=int(head["groups_consumed"]),
             version_published=int(head["published"]),
             version_ready=int(head["ready"]),
+            held=head.get("held"),
+            pending=sum(int(head.get(f"pending:{purpose}", 0)) for purpose in ("train", "eval")),
         )

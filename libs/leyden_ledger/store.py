@@ -12,6 +12,8 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import BusyLoadingError, ConnectionError
 
 _FOLDER = Path(__file__).parent / "scripts"
+ACTIVE = "leyden:active"
+"""The runs that may have work."""
 Argument = str | int | float
 
 
@@ -42,6 +44,10 @@ class Scripts:
             health_check_interval=15,
         )
         return cls(redis)
+
+    async def activate(self, run: str) -> None:
+        """Enter `run` among those with work."""
+        await self.redis.sadd(ACTIVE, run)
 
     async def run(self, name: str, run: str, args: Sequence[Argument] = ()) -> Any:
         """Run script `name` on `run`'s keys."""

@@ -14,9 +14,10 @@ from leyden_adapter_loader.loop import Loop
 from leyden_adapter_loader.replica import Replica
 from leyden_adapter_loader.settings import AdapterLoaderSettings
 from leyden_contracts import RunSpec
-from leyden_ledger import Ledger, NewGroup, ReplicaStatus
+from leyden_ledger import Ledger, ReplicaStatus
 from leyden_storage import LocalStore
 from leyden_storage.keys import adapter_prefix, manifest_key
+from support.episodes import Planned, accept
 from support.replica import API_KEY, BASE_MODEL, ROLE, RUN, SPEC, FakeReplica, files_of, manifest_of, name_of
 from support.replica import publish as announce
 
@@ -289,7 +290,7 @@ async def test_a_version_that_an_episode_holds_stays(
     async with loading(replica, ledger, store, cache_dir):
         await publish(1, 0.5)
         await comes_ready(ledger, 1)
-        await ledger.episodes.accept(RUN, [NewGroup("g", "t", "k#0+1", "train", 2)])
+        await accept(ledger, RUN, [Planned("g")])
         await ledger.episodes.release(RUN)
         assert await ledger.episodes.claim(RUN, "g.0", "w", 30)
         await ledger.calls.pin(RUN, "g.0", 1, 1)

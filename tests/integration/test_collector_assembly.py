@@ -13,10 +13,11 @@ from leyden_collector.pace import Pace
 from leyden_collector.reader import SegmentReader
 from leyden_collector.segments import Limits, SegmentWriter
 from leyden_contracts import AttemptResult, EpisodeState, FailureReason, RunSpec, Transition
-from leyden_ledger import Ledger, NewGroup
+from leyden_ledger import Ledger
 from leyden_storage import LocalStore, StoreError
 from leyden_storage.keys import trajectories_prefix
 from leyden_storage.trajectories import read_trajectory, write_trajectory
+from support.episodes import Planned, accept
 from support.spans import call_span, request, transition
 
 RUN, GROUP = "run-a", "g-0"
@@ -48,7 +49,7 @@ async def running(ledger: Ledger, episodes: int = 1, calls: int = 3) -> list[str
     """Start the first attempt of each episode, and count its calls."""
     spec = {"id": RUN, "base_model": "m", "agent": "a:b", "grader": "a:c"}
     await ledger.runs.create(RunSpec.model_validate(spec))
-    await ledger.episodes.accept(RUN, [NewGroup(GROUP, "t", "k#0+1", "train", episodes)])
+    await accept(ledger, RUN, [Planned(GROUP, size=episodes)])
     await ledger.episodes.release(RUN)
     ids = [f"{GROUP}.{index}" for index in range(episodes)]
     for episode in ids:

@@ -17,11 +17,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from leyden_contracts import AttemptResult, EpisodeState, RunSpec
-from leyden_ledger import Ledger, NewGroup
+from leyden_ledger import Ledger
 from leyden_runtime.tokens import Scope, Tokens
 from leyden_storage import LocalStore
 from leyden_storage.trajectories import read_trajectory
 from support.collector import PROTOBUF, collector_process
+from support.episodes import Planned, accept
 from support.proxy import proxy_to
 from support.servers import redis_server, wait_for
 from support.spans import call_span, request, spans_of, transition
@@ -50,7 +51,7 @@ def post(url: str, body: bytes, token: str, timeout: float = 10, **headers: str)
 async def start_attempt(ledger: Ledger, calls: int) -> None:
     spec = {"id": RUN, "base_model": "m", "agent": "a:b", "grader": "a:c"}
     await ledger.runs.create(RunSpec.model_validate(spec))
-    await ledger.episodes.accept(RUN, [NewGroup("g-0", "t", "k#0+1", "train", 1)])
+    await accept(ledger, RUN, [Planned("g-0", size=1)])
     await ledger.episodes.release(RUN)
     assert await ledger.episodes.claim(RUN, EPISODE, "w", 60)
     for _ in range(calls):

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from leyden_contracts import AttemptResult, FailureReason, RunSpec, Trajectory
-from leyden_ledger import Ledger, NewGroup, SpanNote
+from leyden_ledger import Ledger, SpanNote
 from leyden_storage import ObjectStore
 from leyden_storage.trajectories import write_trajectory
+from support import episodes
+from support.episodes import Planned
 from support.learning import RUN, make_call, make_trajectory
 
 FAILS = None
@@ -16,7 +18,7 @@ async def accept(ledger: Ledger, spec: RunSpec, groups: Sequence[str]) -> None:
     """Enter the run and its groups, and let all that may run be released."""
     run = str(spec.id)
     await ledger.runs.create(spec)
-    await ledger.episodes.accept(run, [NewGroup(g, g, "tasks#0+1", "train", spec.group_size) for g in groups])
+    await episodes.accept(ledger, run, [Planned(g, g, size=spec.group_size) for g in groups])
     await ledger.episodes.release(run)
 
 

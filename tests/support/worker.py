@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from leyden_contracts import EpisodeRules, RunSpec, Task, TaskInput, episode_id
-from leyden_ledger import Ledger, NewGroup
+from leyden_ledger import Ledger
 from leyden_storage import LocalStore
 from leyden_storage.keys import task_part_key
+from support.episodes import Planned, accept
 from support.servers import process, wait_for
 
 AGENTS = Path(__file__).parents[1] / "unit/worker/agents"
@@ -34,9 +35,9 @@ async def enter(
     store.put(task_part_key(run, folder, 0), b"\n".join(lines) + b"\n")
     for number, line in enumerate(lines):
         task = Task.model_validate_json(line).id
-        groups.append(NewGroup(f"{task}-{number}", task, f"{folder}/0#{offset}+{len(line)}", "eval", 1))
+        groups.append(Planned(f"{task}-{number}", task, f"{folder}/0#{offset}+{len(line)}", "eval", 1))
         offset += len(line) + 1
-    await ledger.episodes.accept(run, groups)
+    await accept(ledger, run, groups)
     await ledger.episodes.release(run)
     return [episode_id(group.id, 0) for group in groups]
 

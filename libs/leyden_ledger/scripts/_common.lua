@@ -12,6 +12,12 @@ local function now()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
+-- May episodes start? Not while the run is paused or being rebuilt, and never again once it is cancelled.
+local function goes_on()
+  local f = redis.call('HMGET', KEYS[1], 'state', 'held')
+  return f[1] and f[1] ~= 'cancelled' and not f[2]
+end
+
 local function get(id, field) return redis.call('HGET', episode_key(id), field) end
 
 local function emit(...)
@@ -34,6 +40,7 @@ local function move(id, from, to)
   redis.call('ZREM', key('state:' .. from), id)
   redis.call('ZADD', key('state:' .. to), f[3], id)
   redis.call('ZREM', key('due'), id)
+  redis.call('ZREM', key('rung'), id)
   if from == 'running' then
     redis.call('ZREM', key('leases'), id)
     if f[4] then redis.call('HINCRBY', key('pins'), f[4], -1) end

@@ -1,17 +1,21 @@
 -- Lets as many train groups start as the staleness bound allows: with bound s, while version v is the newest that a
 -- replica has proved, the groups of steps 1 to v + 1 + s may run. Returns how many were released.
+if not goes_on() then return 0 end
 local f = redis.call('HMGET', KEYS[1], 'groups_released', 'groups_per_step', 'ready', 'max_staleness')
 local room = f[2] * (f[3] + 1 + f[4]) - f[1]
 local released = 0
 while released < room do
   local group = redis.call('LPOP', key('waiting'))
   if not group then break end
-  redis.call('HSET', group_key(group), 'state', 'released')
-  for i = 0, redis.call('HGET', group_key(group), 'size') - 1 do
-    local id = group .. '.' .. i
-    if get(id, 'state') == 'queued' then redis.call('ZADD', key('due'), now(), id) end
+  -- A group that was restored has started already, and was counted then.
+  if redis.call('HGET', group_key(group), 'state') == 'waiting' then
+    redis.call('HSET', group_key(group), 'state', 'released')
+    for i = 0, redis.call('HGET', group_key(group), 'size') - 1 do
+      local id = group .. '.' .. i
+      if get(id, 'state') == 'queued' then redis.call('ZADD', key('due'), now(), id) end
+    end
+    released = released + 1
   end
-  released = released + 1
 end
 if released > 0 then redis.call('HINCRBY', KEYS[1], 'groups_released', released) end
 return released

@@ -7,11 +7,12 @@ import pytest
 import pytest_asyncio
 
 from leyden_contracts import AdapterManifest, AttemptResult, RunSpec, Trajectory, Transition, Verdict
-from leyden_ledger import Ledger, NewGroup, ReplicaStatus, SpanNote
+from leyden_ledger import Ledger, ReplicaStatus, SpanNote
 from leyden_ledger.check import check_run
 from leyden_storage import LocalStore
 from leyden_storage.keys import adapter_prefix, manifest_key, trajectory_key
 from leyden_storage.trajectories import encode_trajectory, write_trajectory
+from support.episodes import Planned, accept
 
 RUN = "run-1"
 ADAPTER = f"{RUN}--policy--v1"
@@ -74,7 +75,7 @@ async def sound(ledger: Ledger, store: LocalStore) -> Ledger:
     """A finished run of one group of two, consumed by version 1."""
     spec = {"id": RUN, "base_model": "m", "agent": "a:b", "grader": "a:c", "group_size": 2}
     await ledger.runs.create(RunSpec.model_validate(spec | {"algorithm": {"groups_per_step": 1}}))
-    await ledger.episodes.accept(RUN, [NewGroup("g", "t", "k#0+1", "train", 2)])
+    await accept(ledger, RUN, [Planned("g")])
     await ledger.episodes.release(RUN)
     for episode in ("g.0", "g.1"):
         await play(ledger, store, episode)

@@ -19,9 +19,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from leyden_contracts import RunSpec, Transition
 from leyden_gateway.server import serve
 from leyden_gateway.settings import GatewaySettings
-from leyden_ledger import Ledger, NewGroup, ReplicaStatus
+from leyden_ledger import Ledger, ReplicaStatus
 from leyden_runtime.tokens import Scope, Tokens
 from leyden_traces import decode_call
+from support.episodes import Planned, accept
 from support.servers import find_port
 
 RUN, EPISODE, BASE = "run-1", "g.0", "tiny"
@@ -193,8 +194,8 @@ class World:
         """Enter a run with one episode, and claim its first attempt."""
         values = {"id": RUN, "base_model": BASE, "agent": "a:b", "grader": "a:c", "group_size": 2, **spec}
         assert await self.ledger.runs.create(RunSpec.model_validate(values))
-        group = NewGroup("g", "t", "k#0+1", purpose, 2, wanted)
-        await self.ledger.episodes.accept(RUN, [group])
+        group = Planned("g", purpose=purpose, version=wanted)
+        await accept(self.ledger, RUN, [group])
         await self.ledger.episodes.release(RUN)
         assert await self.ledger.episodes.claim(RUN, EPISODE, "w", 60)
 

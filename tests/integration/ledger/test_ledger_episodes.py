@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from leyden_contracts import EPISODE_TRANSITIONS, AttemptResult, EpisodeState, FailureReason, RunSpec
-from leyden_ledger import Conflict, Fenced, Ledger, NewGroup, Sealed, SpanNote, TooManyCalls
+from leyden_ledger import Fenced, Ledger, SpanNote, TooManyCalls
+from support.episodes import Planned, accept
 
 RUN = "run-1"
 GRADED = AttemptResult(outcome="graded", reward=1.0)
@@ -15,8 +16,8 @@ def failed(reason: FailureReason = FailureReason.AGENT_ERROR) -> AttemptResult:
     return AttemptResult(outcome="failed", reason=reason, message="boom")
 
 
-def group(name: str = "g", size: int = 2, **more: object) -> NewGroup:
-    return NewGroup(**{"id": name, "task": "t", "task_ref": "k#0+1", "purpose": "train", "size": size, **more})
+def group(name: str = "g", size: int = 2, **more: object) -> Planned:
+    return Planned(**{"id": name, "size": size, **more})
 
 
 async def make_run(ledger: Ledger, **more: object) -> None:
@@ -24,8 +25,8 @@ async def make_run(ledger: Ledger, **more: object) -> None:
     assert await ledger.runs.create(RunSpec.model_validate(spec))
 
 
-async def claimed(ledger: Ledger, *groups: NewGroup) -> int:
-    await ledger.episodes.accept(RUN, groups)
+async def claimed(ledger: Ledger, *groups: Planned) -> int:
+    await accept(ledger, RUN, groups)
     await ledger.episodes.release(RUN)
     claim = await ledger.episodes.claim(RUN, "g.0", "w", 10)
     assert claim
@@ -58,21 +59,33 @@ async def test_whole_life(ledger: Ledger) -> None:
     assert finished.id == "g"
     summary = await ledger.runs.summary(RUN)
     assert summary.counts == {"train:queued": 0, "train:running": 0, "train:collecting": 0, "train:succeeded": 1}
+    assert summary.unfinished == 0 and summary.pending == 0
     assert summary.rewards == {"train": (1.0, 1)}
     assert await ledger.replicas.wanted(RUN) == set()
 
 
 async def test_of_many_claims_one_wins(ledger: Ledger) -> None:
     await make_run(ledger)
-    await ledger.episodes.accept(RUN, [group()])
+    await accept(ledger, RUN, [group()])
     await ledger.episodes.release(RUN)
     claims = await asyncio.gather(*(ledger.episodes.claim(RUN, "g.0", f"w{i}", 10) for i in range(20)))
     assert sum(claim is not None for claim in claims) == 1
 
 
+async def test_a_claim_whose_answer_was_lost_is_the_same_claim(ledger: Ledger) -> None:
+    await make_run(ledger)
+    await accept(ledger, RUN, [group()])
+    await ledger.episodes.release(RUN)
+    answers = [await ledger.episodes._scripts.run("claim", RUN, ("g.0", "w", 10_000, number)) for number in "aab"]
+    assert answers[0] == answers[1] and answers[0][0] == 1
+    assert answers[2] is None
+    counted = [await ledger.calls._scripts.run("count_call", RUN, ("g.0", 1, mark)) for mark in "aab"]
+    assert counted == [1, 1, 2]
+
+
 async def test_a_lost_lease_fences_the_old_attempt(ledger: Ledger) -> None:
     await make_run(ledger)
-    await ledger.episodes.accept(RUN, [group()])
+    await accept(ledger, RUN, [group()])
     await ledger.episodes.release(RUN)
     assert await ledger.episodes.claim(RUN, "g.0", "w", 0.05)
     await asyncio.sleep(0.1)
@@ -134,7 +147,7 @@ async def test_give_back_costs_no_attempt(ledger: Ledger) -> None:
 
 async def test_release_follows_the_staleness_bound(ledger: Ledger) -> None:
     await make_run(ledger, algorithm={"groups_per_step": 2, "max_staleness": 1})
-    await ledger.episodes.accept(RUN, [group(f"g{i}", 2) for i in range(9)])
+    await accept(ledger, RUN, [group(f"g{i}", 2) for i in range(9)])
     assert await ledger.episodes.claim(RUN, "g0.0", "w", 10) is None, "not released yet"
     assert await ledger.episodes.release(RUN) == 4
     assert await ledger.episodes.release(RUN) == 0
@@ -145,30 +158,10 @@ async def test_release_follows_the_staleness_bound(ledger: Ledger) -> None:
     assert len(await ledger.episodes.due(RUN, 100, 5)) == 12
 
 
-async def test_the_same_upload_twice_makes_the_same_episodes(ledger: Ledger) -> None:
-    await make_run(ledger)
-    groups = [group(f"g{i}") for i in range(600)]
-    first = await ledger.episodes.accept(RUN, groups, "key")
-    again = await ledger.episodes.accept(RUN, groups, "key")
-    assert (first.made, first.repeated, again.made, again.repeated) == (600, False, 0, True)
-    assert len(await ledger.episodes.list(RUN, count=2000)) == 1200
-    with pytest.raises(Conflict):
-        await ledger.episodes.accept(RUN, [group("other")], "key")
-
-
-async def test_a_sealed_run_takes_evaluations_only(ledger: Ledger) -> None:
-    await make_run(ledger)
-    assert await ledger.runs.seal(RUN)
-    assert not await ledger.runs.seal(RUN)
-    with pytest.raises(Sealed):
-        await ledger.episodes.accept(RUN, [group()])
-    assert (await ledger.episodes.accept(RUN, [group("e", purpose="eval")])).made == 1
-
-
 async def test_evaluations_keep_their_version_wanted_and_are_not_announced(ledger: Ledger) -> None:
     await make_run(ledger)
     await ledger.training.publish(RUN, 2)
-    await ledger.episodes.accept(RUN, [group("e", 1, purpose="eval", version=1), group("n", 1, purpose="eval")])
+    await accept(ledger, RUN, [group("e", 1, purpose="eval", version=1), group("n", 1, purpose="eval")])
     assert await ledger.replicas.wanted(RUN) == {1, 2}
     claim = await ledger.episodes.claim(RUN, "e.0", "w", 10)
     assert claim and claim.policy_version == 1
@@ -178,15 +171,6 @@ async def test_evaluations_keep_their_version_wanted_and_are_not_announced(ledge
     await ledger.assembly.settle(RUN, "e.0", 1)
     assert await ledger.training.finished_groups(RUN, 0, 10) == []
     assert await ledger.replicas.wanted(RUN) == {2}
-
-
-async def test_cancel(ledger: Ledger) -> None:
-    await make_run(ledger)
-    await claimed(ledger, group())
-    assert await ledger.episodes.cancel(RUN, "g.0")
-    assert not await ledger.episodes.cancel(RUN, "g.0")
-    assert not await ledger.episodes.heartbeat(RUN, "g.0", 1, 10)
-    assert await state(ledger) is EpisodeState.CANCELLED
 
 
 async def test_spans_that_make_no_whole_are_an_incomplete_attempt(ledger: Ledger) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from leyden_client import ApiUnreachable, LeydenClient
 from leyden_contracts import RunSpec
-from leyden_ledger import Ledger, NewGroup
+from leyden_ledger import Ledger
 from leyden_task_api.loops import dispatch, forever, reconcile
 from leyden_task_api.settings import TaskApiSettings
+from support.episodes import Planned, accept
 from support.proxy import proxy_to
 from support.servers import find_port, redis_server
 from support.task_api import SPEC, task_api
@@ -20,8 +21,8 @@ from support.task_api import SPEC, task_api
 RUN = RunSpec.model_validate({**SPEC, "id": "mine"})
 
 
-def groups(*names: str) -> list[NewGroup]:
-    return [NewGroup(id=name, task="t", task_ref="k#0+1", purpose="train", size=2) for name in names]
+def groups(*names: str) -> list[Planned]:
+    return [Planned(name) for name in names]
 
 
 def test_callers_get_503_while_redis_is_down_and_answers_when_it_is_back(
@@ -76,7 +77,7 @@ async def test_the_dispatcher_rings_for_what_is_due_and_again_for_what_nobody_cl
     rung: list[tuple[str, str]] = []
     settings = TaskApiSettings.model_validate({"ring_again_s": 0.2})
     await ledger.runs.create(RUN)
-    await ledger.episodes.accept("mine", groups("a", "b", "c"))
+    await accept(ledger, "mine", groups("a", "b", "c"))
     step = partial(dispatch, ledger, rung.extend, settings)
     # Two groups a step, and no version has been proved yet: the third group must wait.
     assert await step() == 4
@@ -90,7 +91,7 @@ async def test_the_dispatcher_rings_for_what_is_due_and_again_for_what_nobody_cl
 async def test_the_reconciler_ends_attempts_whose_worker_is_gone(ledger: Ledger) -> None:
     settings = TaskApiSettings()
     await ledger.runs.create(RUN)
-    await ledger.episodes.accept("mine", groups("a"))
+    await accept(ledger, "mine", groups("a"))
     await ledger.episodes.release("mine")
     await ledger.episodes.claim("mine", "a.0", "worker", 0.05)
     await asyncio.sleep(0.1)
@@ -114,7 +115,7 @@ async def test_the_dispatcher_goes_on_after_a_redis_outage_and_a_failed_ring(tmp
     loop = asyncio.create_task(forever("dispatcher", partial(dispatch, ledger, ring, settings), 0.02, stop))
     with redis_server(tmp_path / "redis", port, appendonly=True):
         await ledger.runs.create(RUN)
-        await ledger.episodes.accept("mine", groups("a"))
+        await accept(ledger, "mine", groups("a"))
         await asyncio.sleep(0.6)
         assert ("mine", "a.0") in rung
     await asyncio.sleep(0.5)
