@@ -1,4 +1,4 @@
-"""HTTP with patience: every request of the client is safe to repeat, so it is repeated while the API is away or full."""
+"""HTTP with patience: every request of the client is safe to repeat, so it is repeated while the API is away."""
 
 import math
 import time
@@ -15,7 +15,7 @@ from leyden_contracts import Problem
 Body = Callable[[], Iterable[bytes]]
 """Makes the body anew for each try."""
 
-_LATER = frozenset({429, 502, 503, 504})
+_AWAY = frozenset({502, 503, 504})
 _LONGEST_PAUSE_S = 2.0
 
 
@@ -44,7 +44,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         answer_s: float = 0,
     ) -> httpx.Response:
-        """Send until there is an answer that is not "later". Raises ApiError, ApiUnreachable.
+        """Send until there is an answer that is not "away" or "too many". Raises ApiError, ApiUnreachable.
 
         Args:
             method: of HTTP.
@@ -81,29 +81,41 @@ class Transport:
         # From the first failure on: a long upload that is refused at its end has had no chance to be repeated.
         until, pause = math.inf, 0.1
         while True:
-            asked = 0.0
             try:
-                response = once()
-            except httpx.TransportError as error:
-                refusal: ClientError = ApiUnreachable(self._away(f"{type(error).__name__}: {error}"))
-            else:
-                if not response.is_error:
-                    return response
-                problem = problem_of(response)
-                if response.status_code not in _LATER:
-                    raise ApiError(problem)
-                asked = _retry_after(response)
-                full = response.status_code == 429
-                refusal = ApiError(problem) if full else ApiUnreachable(self._away(f"{problem.status} {problem.detail}"))
-            now, wait = time.monotonic(), max(pause, asked)
-            until = min(until, now + self._patience_s)
-            if now + wait > until:
-                raise refusal
+                return self._try(once)
+            except _Later as later:
+                now, wait = time.monotonic(), max(pause, later.wait_s)
+                until = min(until, now + self._patience_s)
+                if now + wait > until:
+                    raise later.refusal from later
             time.sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _away(self, reason: str) -> str:
-        return f"the task API at {self.url} does not answer ({reason})"
+    def _try(self, once: Callable[[], httpx.Response]) -> httpx.Response:
+        try:
+            response = once()
+        except httpx.TransportError as error:
+            raise _Later(self._away(f"{type(error).__name__}: {error}")) from error
+        if not response.is_error:
+            return response
+        refusal = ApiError(problem_of(response))
+        if response.status_code == 429:
+            raise _Later(refusal, _retry_after(response))
+        if response.status_code in _AWAY:
+            raise _Later(self._away(f"{response.status_code} {refusal.problem.detail}"), _retry_after(response))
+        raise refusal
+
+    def _away(self, reason: str) -> ApiUnreachable:
+        return ApiUnreachable(f"the task API at {self.url} does not answer ({reason})")
+
+
+class _Later(Exception):
+    """Worth another try; `refusal` is what to say when there is none."""
+
+    def __init__(self, refusal: ClientError, wait_s: float = 0) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+        self.wait_s = wait_s
 
 
 def _retry_after(response: httpx.Response) -> float:

@@ -88,8 +88,8 @@ async def test_memory_holds_one_part_on_the_way_in_and_one_on_the_way_out() -> N
     assert outwards < 2 * MAX_PART_BYTES + MIB
 
 
-def digest(body: bytes, asked: TaskUpload = TaskUpload(samples=2)) -> str:
-    with Spool(asked) as spool:
+def digest(body: bytes, asked: TaskUpload | None = None) -> str:
+    with Spool(asked or TaskUpload(samples=2)) as spool:
         spool.add_document(body)
         assert not spool.faults
         return spool.digest()
