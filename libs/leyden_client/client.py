@@ -16,6 +16,9 @@ from leyden_contracts.api import AdapterView, EpisodeList, RunList, RunMetrics, 
 
 _ADAPTERS = TypeAdapter(list[AdapterView])
 _PAGE = 1000
+_STORING_S = 30
+_STORED_BYTES_PER_S = 5 * 2**20
+"""A slow object store. The API answers when it has written all of an upload."""
 
 
 class LeydenClient:
@@ -95,6 +98,7 @@ class LeydenClient:
             key: makes this upload another than an earlier one of the same content. The same key twice is one upload.
         """
         lines = None if isinstance(tasks, Path) else [f"{task.model_dump_json()}\n".encode() for task in tasks]
+        size = tasks.stat().st_size if isinstance(tasks, Path) else sum(map(len, lines or []))
         headers = {"Content-Type": "application/x-ndjson"} | ({"Idempotency-Key": key} if key else {})
         response = self._http.send(
             "POST",
@@ -102,6 +106,7 @@ class LeydenClient:
             params={"purpose": purpose, "samples": samples, "policy_version": policy_version},
             body=lambda: _chunks(tasks) if isinstance(tasks, Path) else iter(lines or []),
             headers=headers,
+            answer_s=_STORING_S + size / _STORED_BYTES_PER_S,
         )
         return Uploaded.model_validate_json(response.content)
 

@@ -4,12 +4,12 @@ import re
 
 from leyden_storage.base import ObjectStore
 
-_PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,159}$")
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}")
 
 
 def _join(*parts: str) -> str:
     for part in parts:
-        if not _PART.match(part) or ".." in part:
+        if not _PART.fullmatch(part) or ".." in part:
             raise ValueError(f"{part!r} cannot be part of an object key: use letters, digits, '.', '_' and '-'")
     return "/".join(parts)
 

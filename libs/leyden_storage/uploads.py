@@ -18,7 +18,7 @@ from leyden_storage.keys import task_part_key, upload_key, uploads_prefix
 
 MAX_PART_BYTES = 8 * 2**20
 MAX_PART_LINES = 10_000
-_REF = re.compile(r"^([0-9a-f]{1,32})/([0-9]{1,9})#([0-9]{1,9})\+([0-9]{1,9})$")
+_REF = re.compile(r"([0-9a-f]{1,32})/([0-9]{1,9})#([0-9]{1,9})\+([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def read_upload(store: ObjectStore, run: str, batch: str) -> StoredUpload:
 
 def task_line(store: ObjectStore, run: str, ref: str) -> bytes:
     """Return the line of the task at `ref`. Raises ObjectNotFound, StoreError, ValueError."""
-    found = _REF.match(ref)
+    found = _REF.fullmatch(ref)
     if not found:
         raise ValueError(f"{ref!r} is no reference to a task")
     folder, part, offset, length = found.groups()

@@ -7,9 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from leyden_contracts import Task, TaskInput
+from leyden_contracts import Task, TaskInput, TaskUpload
 from leyden_ledger import Ledger
 from leyden_storage import LocalStore
+from leyden_storage.uploads import read_upload, stored_uploads, task_line
 from leyden_task_api.settings import TaskApiSettings
 from support.task_api import SPEC, task_api
 
@@ -59,14 +60,13 @@ async def test_an_upload_makes_groups_whose_references_find_the_tasks(
     for id in await ledger.episodes.due("mine", 10, 60):
         claim = await ledger.episodes.claim("mine", id, "worker", 60)
         assert claim is not None
-        key, _, place = claim.task_ref.partition("#")
-        offset, length = map(int, place.split("+"))
-        task = Task.model_validate_json(store.get_range(key, offset, length))
+        task = Task.model_validate_json(task_line(store, "mine", claim.task_ref))
         assert task == Task.of(TaskInput.model_validate(TASKS[int(claim.group.rsplit("-")[-1])]))
         assert claim.group == f"{task.id}-{uploaded['batch']}-{claim.group.rsplit('-')[-1]}"
-    (key,) = store.list("runs/mine/tasks/")
-    head = json.loads(store.get(key).splitlines()[0])
-    assert head == {"upload": {"purpose": "train", "samples": 2, "policy_version": None}}
+    (batch,) = stored_uploads(store, "mine")
+    upload = read_upload(store, "mine", batch)
+    assert upload.asked == TaskUpload(purpose="train", samples=2) and upload.part_lines == [5]
+    assert batch.startswith(uploaded["batch"])
 
 
 @pytest.mark.parametrize("body", [TASKS[0], TASKS])
