@@ -63,6 +63,18 @@ class LeydenClient:
         """Say that no more training tasks come: the learner uses what there is, and the run finishes."""
         return RunView.model_validate(self._post(f"/v1/runs/{run}/seal"))
 
+    def cancel_run(self, run: str) -> RunView:
+        """End a run for good: what waits or runs is cancelled, and nothing more is trained on."""
+        return RunView.model_validate(self._post(f"/v1/runs/{run}/cancel"))
+
+    def pause(self, run: str) -> RunView:
+        """Let no episode start any more, until `resume`."""
+        return RunView.model_validate(self._post(f"/v1/runs/{run}/pause"))
+
+    def resume(self, run: str) -> RunView:
+        """Let episodes start again."""
+        return RunView.model_validate(self._post(f"/v1/runs/{run}/resume"))
+
     # Tasks and episodes
 
     def upload_tasks(

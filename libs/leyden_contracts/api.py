@@ -27,6 +27,8 @@ class RunCounters(Message):
     groups_consumed: int
     version_published: int
     version_ready: int
+    pending: int = 0
+    """Episodes of the queued ones that no worker can take yet: they wait in the object store."""
 
 
 class RunView(Message):

@@ -24,7 +24,7 @@ _as_given = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_na
 def task_line(raw: bytes | Any) -> bytes:
     """Return the stored line, without its end, of the task in `raw`: a line of JSON, or a parsed value.
 
-    Equal to storing `Task.of(read_task(raw))`, but that of a tag given twice only the last is looked at. Raises BadTask.
+    Equal to storing `Task.of(read_task(raw))`, but of a tag given twice only the last is looked at. Raises BadTask.
     """
     return _fast_line(raw) or _slow_line(raw)
 

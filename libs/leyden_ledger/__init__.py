@@ -6,7 +6,7 @@ changes are the Lua scripts beside this file, each atomic.
 
 from leyden_ledger.assembly import Closed, SpanNote
 from leyden_ledger.calls import CallPermit
-from leyden_ledger.episodes import Claim
+from leyden_ledger.episodes import Claim, Standing
 from leyden_ledger.errors import (
     BacklogFull,
     Conflict,
@@ -41,6 +41,7 @@ __all__ = [
     "RunSummary",
     "Sealed",
     "SpanNote",
+    "Standing",
     "TooManyCalls",
     "Window",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from leyden_contracts import AttemptResult, Episode, EpisodeState, Purpose
 from leyden_ledger.errors import EpisodeNotFound
+from leyden_ledger.runs import Runs
 from leyden_ledger.store import Scripts, key
 
 _EXPIRE_AT_ONCE = 500
@@ -26,16 +27,33 @@ class Claim:
     policy_version: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the dispatcher has to do for a run."""
+
+    released: int
+    """Groups that were let go just now."""
+    due: int
+    """Episodes that may be rung for."""
+    pending: int
+    """Episodes that are in the object store, and not yet in Redis."""
+
+
 class Episodes:
     """What the task API, the dispatcher, the reconciler and the workers do to episodes."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
         self._redis = scripts.redis
+        self._runs = Runs(scripts)
 
     async def release(self, run: str) -> int:
         """Let as many groups start as the staleness bound allows; return how many did."""
-        return await self._scripts.run("release", run)
+        return (await self._scripts.run("release", run))[0]
+
+    async def look(self, run: str) -> Standing:
+        """Do what `release` does, and say what there is to do for the dispatcher."""
+        return Standing(*await self._scripts.run("release", run))
 
     async def due(self, run: str, limit: int, ring_again_s: float) -> list[str]:
         """Return episodes to ring for; each comes again after `ring_again_s` unless it has been claimed."""
@@ -83,9 +101,12 @@ class Episodes:
     async def expire(self, run: str, trace_grace_s: float) -> int:
         """End attempts whose lease ran out or whose spans did not come in time, and what is left of a cancelled run.
 
-        Returns how many.
+        Returns how many. A run with nothing left to do is taken off the active ones.
         """
-        return await self._scripts.run("expire", run, (int(trace_grace_s * 1000), _EXPIRE_AT_ONCE))
+        ended, over = await self._scripts.run("expire", run, (int(trace_grace_s * 1000), _EXPIRE_AT_ONCE))
+        if over and not ended:
+            await self._runs.rest(run)
+        return ended
 
     async def get(self, run: str, episode: str) -> Episode:
         """Return one episode. Raises EpisodeNotFound."""

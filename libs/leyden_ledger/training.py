@@ -1,8 +1,11 @@
 """Training: finished groups in order, and which version has been published."""
 
-from leyden_contracts import Episode, Group, episode_id
+import json
+from collections.abc import Sequence
+
+from leyden_contracts import Episode, Group, Trajectory, episode_id
 from leyden_ledger.episodes import Episodes
-from leyden_ledger.store import Scripts, key
+from leyden_ledger.store import Argument, Scripts, key
 
 
 class Training:
@@ -29,6 +32,15 @@ class Training:
     async def group_episodes(self, run: str, group: Group) -> list[Episode]:
         """Return the group's episodes, by index."""
         return await self._episodes.get_many(run, [episode_id(group.id, i) for i in range(group.size)])
+
+    async def restore(self, run: str, group: str, trajectories: Sequence[Trajectory], consumed: bool) -> None:
+        """Say what is stored of a group whose ledger was lost: its other episodes run again, unless it is consumed."""
+        args: list[Argument] = []
+        for one in trajectories:
+            version = one.transitions[0].policy_version if one.transitions else ""
+            index = one.episode.rpartition(".")[2]
+            args += [index, one.attempt, repr(one.reward), json.dumps(one.rewards), version, len(one.transitions)]
+        await self._scripts.run("restore", run, (group, int(consumed), *args))
 
     async def publish(self, run: str, version: int) -> bool:
         """Announce that `version` is committed in the object store; False if that was known."""

@@ -4,6 +4,7 @@ So an upload of a million tasks costs the ledger one small entry; Redis holds th
 object store the rest.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -107,6 +108,15 @@ class Uploads:
             if made == 0:
                 break
         return entered
+
+    async def entered(self, run: str, batch: str) -> int:
+        """Return how many of an upload's groups have been entered."""
+        upload, count = (
+            await self._redis.hget(key(run, "uploads"), batch),
+            await self._redis.hget(key(run, "entered"), batch),
+        )
+        known = json.loads(upload or "{}")
+        return known["groups"] if known.get("done") else int(count or 0)
 
     async def batches(self, run: str) -> set[str]:
         """Return the uploads that have been registered."""

@@ -53,6 +53,11 @@ def ring(app: Celery, pairs: Sequence[tuple[str, str]]) -> None:
     client.ltrim(QUEUE, 0, LONGEST_QUEUE - 1)
 
 
+def waiting(app: Celery) -> int:
+    """Return how many rings no worker has taken yet. Raises redis.RedisError within seconds if Redis is away."""
+    return int(_client(app.conf.broker_url).llen(QUEUE))
+
+
 def _parts(messages: list[str]) -> Iterator[list[str]]:
     for start in range(0, len(messages), _AT_ONCE):
         yield messages[start : start + _AT_ONCE]

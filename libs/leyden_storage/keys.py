@@ -34,6 +34,21 @@ def task_part_key(run: str, folder: str, part: int) -> str:
     return _join("runs", run, "tasks", folder, f"{part:05d}.jsonl")
 
 
+def sealed_key(run: str) -> str:
+    """Its existence says that the run takes no more training tasks."""
+    return _join("runs", run, "sealed.json")
+
+
+def cancelled_key(run: str) -> str:
+    """Its existence says that the run was ended by a person."""
+    return _join("runs", run, "cancelled.json")
+
+
+def recovery_key(run: str, number: int) -> str:
+    """The `number`-th rebuilding of the run's ledger, from 1."""
+    return _join("runs", run, "recoveries", f"{number:06d}.json")
+
+
 def segments_prefix(run: str) -> str:
     """Where a run's raw spans are."""
     return _join("runs", run, "segments") + "/"

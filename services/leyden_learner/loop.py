@@ -29,6 +29,7 @@ from leyden_runtime.shutdown import sleep_unless
 log = structlog.get_logger()
 
 _LONGEST_PAUSE_S = 15.0
+_OVER = (RunState.FINISHED, RunState.CANCELLED)
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class Learner:
 
     async def _step(self, run: str) -> Progress:
         if run not in self._trainings:
-            if (await self._around.ledger.runs.summary(run)).state is RunState.FINISHED:
+            if (await self._around.ledger.runs.summary(run)).state in _OVER:
                 return Progress.FINISHED
             self._trainings[run] = await RunTraining.resume(self._around, run)
         return await self._trainings[run].advance()

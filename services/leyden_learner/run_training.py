@@ -73,6 +73,8 @@ class RunTraining:
         """Take one step if its groups are finished."""
         # Before the groups are read: what it says of them stays true.
         summary = await self._around.ledger.runs.summary(self._run)
+        if summary.state is RunState.CANCELLED:
+            return Progress.FINISHED
         wanted = self._spec.algorithm.groups_per_step
         groups = await self._reader.peek(wanted)
         if len(groups) < wanted and not _is_last(summary):

@@ -1,4 +1,4 @@
-"""From a checked upload to a registered one: the object store first, then the ledger, then the answer (DESIGN section 3).
+"""From a checked upload to a registered one: the store first, then the ledger, then the answer (DESIGN section 3).
 
 The manifest is the last object written. The ledger is asked before that: a refused upload whose manifest existed would
 come back to life when the ledger is rebuilt from the store.
@@ -17,7 +17,6 @@ from leyden_ledger import Conflict, LedgerError, NewUpload, RunSummary
 from leyden_storage import ObjectNotFound, ObjectStore, StoreError
 from leyden_storage.keys import task_part_key, upload_key
 from leyden_storage.uploads import part_folder, read_upload
-from leyden_task_api.feeder import feed
 from leyden_task_api.parts import Parts
 from leyden_task_api.problems import ProblemError
 from leyden_task_api.upload import Spool
@@ -56,9 +55,10 @@ async def accept(parts: Parts, run: str, asked: TaskUpload, spool: Spool, key: s
         purpose=asked.purpose,
         version=asked.policy_version,
     )
-    await parts.ledger.uploads.check(run, new)
+    most = parts.settings.max_backlog_episodes
+    await parts.ledger.uploads.check(run, new, most)
     await asyncio.to_thread(store_upload, parts.store, run, upload, spool)
-    registered = await parts.ledger.uploads.register(run, new)
+    registered = await parts.ledger.uploads.register(run, new, most)
     await _feed(parts, run)
     return Uploaded(
         batch=batch[:12], groups=upload.groups, episodes=upload.groups * samples, repeated=registered.repeated
@@ -104,7 +104,7 @@ def _check(spool: Spool, samples: int, most: int) -> None:
 
 async def _feed(parts: Parts, run: str) -> None:
     try:
-        await feed(parts.ledger, parts.store, run)
+        await parts.feeder.feed(run)
     except (RedisError, StoreError, LedgerError) as error:
         # The upload is accepted, whatever happens now; the feeder's own rounds go on from here.
         log.warning("feed_failed", run=run, error=f"{type(error).__name__}: {error}")

@@ -1,6 +1,7 @@
 """The loops that the task API hosts. Any number of copies may run: the ledger makes each round safe to repeat."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -13,28 +14,9 @@ from leyden_task_api.settings import TaskApiSettings
 log = structlog.get_logger()
 LONGEST_PAUSE_S = 5.0
 
-Ring = Callable[[list[tuple[str, str]]], None]
-"""Publishes (run, episode) pairs; may block."""
-
-
-async def dispatch(ledger: Ledger, ring: Ring, settings: TaskApiSettings) -> int:
-    """Let groups start and ring for every due episode; return how many were rung for.
-
-    A ring that fails loses nothing: the ledger returns the same episodes after `ring_again_s`.
-    """
-    pairs: list[tuple[str, str]] = []
-    for run in await ledger.runs.active():
-        await ledger.episodes.release(run)
-        due = await ledger.episodes.due(run, settings.dispatch_batch, settings.ring_again_s)
-        pairs += [(run, episode) for episode in due]
-    if pairs:
-        await asyncio.to_thread(ring, pairs)
-        telemetry.RUNG.inc(len(pairs))
-    return len(pairs)
-
 
 async def reconcile(ledger: Ledger, settings: TaskApiSettings) -> int:
-    """End attempts whose lease ran out, or whose spans never came; return how many."""
+    """End attempts whose lease ran out or whose spans never came, and cancelled runs; return how many."""
     ended = 0
     for run in await ledger.runs.active():
         ended += await ledger.episodes.expire(run, settings.trace_grace_s)
@@ -44,10 +26,24 @@ async def reconcile(ledger: Ledger, settings: TaskApiSettings) -> int:
     return ended
 
 
-async def refresh_gauges(ledger: Ledger) -> None:
-    """Show where every run stands."""
-    for run in await ledger.runs.active():
-        telemetry.show(run, await ledger.runs.summary(run))
+class Gauges:
+    """Shows where every run stands: the active ones, and for a while those that have come to rest."""
+
+    def __init__(self, ledger: Ledger, keep_s: float = 600) -> None:
+        self._ledger = ledger
+        self._keep_s = keep_s
+        self._last_active: dict[str, float] = {}
+
+    async def refresh(self) -> None:
+        """Set the gauges anew."""
+        now = time.monotonic()
+        self._last_active |= dict.fromkeys(await self._ledger.runs.active(), now)
+        old = [run for run, then in self._last_active.items() if now - then > self._keep_s]
+        for run in old:
+            del self._last_active[run]
+        telemetry.forget(old)
+        for run in list(self._last_active):
+            telemetry.show(run, await self._ledger.runs.summary(run))
 
 
 async def forever(name: str, step: Callable[[], Awaitable[object]], every_s: float, stop: asyncio.Event) -> None:

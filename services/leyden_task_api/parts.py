@@ -11,6 +11,7 @@ from leyden_runtime.settings import secret
 from leyden_runtime.tokens import Tokens
 from leyden_storage import ObjectStore, open_store
 from leyden_task_api.adapters import Adapters
+from leyden_task_api.feeder import Feeder
 from leyden_task_api.places import Places
 from leyden_task_api.settings import TaskApiSettings
 
@@ -23,6 +24,7 @@ class Parts:
     ledger: Ledger
     store: ObjectStore
     adapters: Adapters
+    feeder: Feeder
     tokens: Tokens
     uploads: Places
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -34,8 +36,10 @@ def open_parts(settings: TaskApiSettings, stop: asyncio.Event) -> Parts:
     access_key, secret_key = settings.s3_access_key, secret(settings.s3_secret_key)
     store = open_store(settings.store_url, access_key, secret_key)
     tokens = Tokens(settings.signing_key.get_secret_value())
+    ledger = Ledger.connect(settings.redis_url)
+    feeder = Feeder(ledger, store, settings.episodes_ahead)
     places = Places(settings.max_uploads_at_once)
-    return Parts(settings, Ledger.connect(settings.redis_url), store, Adapters(store), tokens, places, stop)
+    return Parts(settings, ledger, store, Adapters(store), feeder, tokens, places, stop)
 
 
 def _parts(request: Request) -> Parts:

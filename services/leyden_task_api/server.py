@@ -10,13 +10,14 @@ from functools import partial
 import structlog
 import uvicorn
 
-from leyden_runtime.doorbell import make_celery, ring
+from leyden_runtime.doorbell import make_celery, ring, waiting
 from leyden_runtime.logs import configure_logs
 from leyden_runtime.settings import load_settings
 from leyden_runtime.shutdown import stop_event
 from leyden_storage import StoreError
 from leyden_task_api.app import create_app
-from leyden_task_api.loops import dispatch, forever, reconcile, refresh_gauges
+from leyden_task_api.dispatcher import Dispatcher
+from leyden_task_api.loops import Gauges, forever, reconcile
 from leyden_task_api.parts import Parts, open_parts
 from leyden_task_api.settings import TaskApiSettings
 
@@ -81,9 +82,10 @@ async def _serve(parts: Parts) -> int:
 
 def _loops(parts: Parts) -> list[Coroutine[None, None, None]]:
     settings, ledger, stop = parts.settings, parts.ledger, parts.stop
-    bell = partial(ring, make_celery(settings.redis_url))
+    celery = make_celery(settings.redis_url)
+    dispatcher = Dispatcher(ledger, parts.feeder, partial(ring, celery), partial(waiting, celery), settings)
     return [
-        forever("dispatcher", partial(dispatch, ledger, bell, settings), settings.dispatch_poll_s, stop),
+        forever("dispatcher", dispatcher.round, settings.dispatch_poll_s, stop),
         forever("reconciler", partial(reconcile, ledger, settings), settings.reconcile_s, stop),
-        forever("gauges", partial(refresh_gauges, ledger), settings.gauges_s, stop),
+        forever("gauges", Gauges(ledger).refresh, settings.gauges_s, stop),
     ]

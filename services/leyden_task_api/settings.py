@@ -26,8 +26,12 @@ class TaskApiSettings(CommonSettings):
     answer_within_s: float = Field(default=10, gt=0)
     """An answer that Redis or the store holds up for longer becomes a 503."""
     dispatch_poll_s: float = Field(default=0.05, gt=0)
-    dispatch_batch: int = Field(default=1000, gt=0)
-    """Episodes of one run that are rung for in one round."""
+    rings_ahead: int = Field(default=1000, gt=0)
+    """Rings that may wait in the queue for a worker, of all runs together."""
+    episodes_ahead: int = Field(default=10_000, gt=0)
+    """Episodes of one run and purpose that wait in Redis; the rest of an upload waits in the object store."""
+    max_backlog_episodes: int = Field(default=20_000_000, gt=0)
+    """Unfinished episodes of one run; an upload beyond that is answered with 429."""
     ring_again_s: float = Field(default=10, gt=0)
     """An episode that nobody has claimed by then is rung for again."""
     reconcile_s: float = Field(default=1, gt=0)

@@ -1,6 +1,6 @@
 """The task API's metrics: its own requests, and the state of every run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -36,6 +36,14 @@ def show(run: str, summary: RunSummary) -> None:
         purpose, _, version = series.partition(":")
         gauge = EVAL.labels(run, version) if purpose == "eval" else REWARD.labels(run)
         gauge.set(total / episodes)
+
+
+def forget(runs: Iterable[str]) -> None:
+    """Drop the gauges of `runs`: a server that runs for months sees many."""
+    gone = set(runs)
+    for gauge in (EPISODES, GROUPS, VERSION, FAILURES, REWARD, EVAL):
+        for labels in [labels for labels in gauge._metrics if labels[0] in gone]:
+            gauge.remove(*labels)
 
 
 def _graded(rewards: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:

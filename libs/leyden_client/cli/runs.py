@@ -65,6 +65,27 @@ def seal(context: typer.Context, run: Run) -> None:
         _print(client.seal(run))
 
 
+@_runs.command("cancel")
+def cancel(context: typer.Context, run: Run) -> None:
+    """End a run for good: what waits or runs is cancelled, and nothing more is trained on."""
+    with session(context).client() as client:
+        _print(client.cancel_run(run))
+
+
+@_runs.command("pause")
+def pause(context: typer.Context, run: Run) -> None:
+    """Let no episode start any more. What runs goes on."""
+    with session(context).client() as client:
+        _print(client.pause(run))
+
+
+@_runs.command("resume")
+def resume(context: typer.Context, run: Run) -> None:
+    """Let the episodes of a paused run start again."""
+    with session(context).client() as client:
+        _print(client.resume(run))
+
+
 @_tasks.command("upload")
 def upload(
     context: typer.Context,

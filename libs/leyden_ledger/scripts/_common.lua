@@ -18,6 +18,14 @@ local function goes_on()
   return f[1] and f[1] ~= 'cancelled' and not f[2]
 end
 
+-- How many more episodes may be rung for: those that the run allows at once, less those that run or were rung for.
+local function room_to_ring(t)
+  local most = redis.call('HGET', KEYS[1], 'max_running')
+  if not most then return math.huge end
+  redis.call('ZREMRANGEBYSCORE', key('rung'), '-inf', t)
+  return most - redis.call('ZCARD', key('leases')) - redis.call('ZCARD', key('rung'))
+end
+
 local function get(id, field) return redis.call('HGET', episode_key(id), field) end
 
 local function emit(...)

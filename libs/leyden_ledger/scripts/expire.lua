@@ -22,4 +22,5 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('collecting'), '-inf', t - A
     n = n + 1
   end
 end
-return n
+local state = redis.call('HGET', KEYS[1], 'state')
+return { n, (state == 'finished' or state == 'cancelled') and 1 or 0 }

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Response
 
 from leyden_contracts import RunSpec, new_run_id
 from leyden_contracts.api import RunList, RunView
-from leyden_ledger import ReplicaStatus
-from leyden_storage.keys import run_key
+from leyden_ledger import ReplicaStatus, RunState
+from leyden_ledger.recovery import recover_run
+from leyden_storage.keys import cancelled_key, run_key, sealed_key
 from leyden_task_api.parts import Here, Parts
 from leyden_task_api.problems import ProblemError
 from leyden_task_api.routes.common import PROBLEMS, BoundedRoute, PageSize, RunPath, Start
@@ -25,7 +26,10 @@ async def create_run(parts: Here, spec: RunSpec, response: Response) -> RunView:
         stored = RunSpec.model_validate_json(await asyncio.to_thread(parts.store.get, run_key(run)))
         if stored != spec:
             raise ProblemError(409, f"run {run!r} exists with another specification; runs never change: take a new id")
-    if not await parts.ledger.runs.create(spec):
+        # The ledger may have been lost since: then this run is rebuilt, rather than made anew beside its own past.
+        if await recover_run(parts.ledger, parts.store, run) is None:
+            response.status_code = 200
+    elif not await parts.ledger.runs.create(spec):
         response.status_code = 200
     return await _view(parts, run)
 
@@ -47,14 +51,49 @@ async def show_run(parts: Here, run: RunPath) -> RunView:
 @router.post("/runs/{run}/seal")
 async def seal_run(parts: Here, run: RunPath) -> RunView:
     """Take no more training tasks. Repeating it is harmless."""
+    await parts.ledger.runs.get(run)
+    await asyncio.to_thread(parts.store.create, sealed_key(run), b"{}")
     await parts.ledger.runs.seal(run)
     return await _view(parts, run)
+
+
+@router.post("/runs/{run}/cancel")
+async def cancel_run(parts: Here, run: RunPath) -> RunView:
+    """End a run for good: what waits or runs is cancelled, and nothing more is trained on. Repeating it is harmless."""
+    await parts.ledger.runs.get(run)
+    await asyncio.to_thread(parts.store.create, cancelled_key(run), b"{}")
+    await parts.ledger.runs.cancel(run)
+    # The first part; the reconciler does the rest.
+    await parts.ledger.episodes.expire(run, parts.settings.trace_grace_s)
+    return await _view(parts, run)
+
+
+@router.post("/runs/{run}/pause")
+async def pause_run(parts: Here, run: RunPath) -> RunView:
+    """Let no episode start any more, until `resume`. What runs goes on, and the learner uses what is finished."""
+    return await _hold(parts, run, "paused")
+
+
+@router.post("/runs/{run}/resume")
+async def resume_run(parts: Here, run: RunPath) -> RunView:
+    """Let episodes start again."""
+    return await _hold(parts, run, None)
 
 
 @router.get("/replicas", tags=["replicas"])
 async def list_replicas(parts: Here) -> list[ReplicaStatus]:
     """List the live inference replicas, and the policy versions each has proved or refused."""
     return await parts.ledger.replicas.list()
+
+
+async def _hold(parts: Parts, run: str, why: str | None) -> RunView:
+    summary = await parts.ledger.runs.summary(run)
+    if summary.held == "recovering":
+        raise ProblemError(409, f"the ledger of run {run!r} is being rebuilt; try again when that has ended")
+    if summary.state is RunState.CANCELLED:
+        raise ProblemError(409, f"run {run!r} is cancelled; nothing of it can start any more")
+    await parts.ledger.runs.hold(run, why)
+    return await _view(parts, run)
 
 
 async def _view(parts: Parts, run: str) -> RunView:

@@ -11,7 +11,10 @@ import pytest
 from leyden_client import ApiUnreachable, LeydenClient
 from leyden_contracts import RunSpec
 from leyden_ledger import Ledger
-from leyden_task_api.loops import dispatch, forever, reconcile
+from leyden_storage import LocalStore
+from leyden_task_api.dispatcher import Dispatcher
+from leyden_task_api.feeder import Feeder
+from leyden_task_api.loops import forever, reconcile
 from leyden_task_api.settings import TaskApiSettings
 from support.episodes import Planned, accept
 from support.proxy import proxy_to
@@ -73,12 +76,14 @@ def test_the_client_tells_when_nobody_answers_and_waits_for_one_who_comes_late(
             assert list(patient.runs()) == []
 
 
-async def test_the_dispatcher_rings_for_what_is_due_and_again_for_what_nobody_claims(ledger: Ledger) -> None:
+async def test_the_dispatcher_rings_for_what_is_due_and_again_for_what_nobody_claims(
+    ledger: Ledger, store: LocalStore
+) -> None:
     rung: list[tuple[str, str]] = []
     settings = TaskApiSettings.model_validate({"ring_again_s": 0.2})
     await ledger.runs.create(RUN)
     await accept(ledger, "mine", groups("a", "b", "c"))
-    step = partial(dispatch, ledger, rung.extend, settings)
+    step = Dispatcher(ledger, Feeder(ledger, store, 100), rung.extend, lambda: 0, settings).round
     # Two groups a step, and no version has been proved yet: the third group must wait.
     assert await step() == 4
     assert sorted(rung) == [("mine", "a.0"), ("mine", "a.1"), ("mine", "b.0"), ("mine", "b.1")]
@@ -100,7 +105,7 @@ async def test_the_reconciler_ends_attempts_whose_worker_is_gone(ledger: Ledger)
     assert await reconcile(ledger, settings) == 0
 
 
-async def test_the_dispatcher_goes_on_after_a_redis_outage_and_a_failed_ring(tmp_path: Path) -> None:
+async def test_the_dispatcher_goes_on_after_a_redis_outage_and_a_failed_ring(tmp_path: Path, store: LocalStore) -> None:
     rung: list[tuple[str, str]] = []
     broken = [True]
 
@@ -112,7 +117,8 @@ async def test_the_dispatcher_goes_on_after_a_redis_outage_and_a_failed_ring(tmp
     port, stop = find_port(), asyncio.Event()
     ledger = Ledger.connect(f"redis://127.0.0.1:{port}/0")
     settings = TaskApiSettings.model_validate({"ring_again_s": 0.1})
-    loop = asyncio.create_task(forever("dispatcher", partial(dispatch, ledger, ring, settings), 0.02, stop))
+    dispatcher = Dispatcher(ledger, Feeder(ledger, store, 100), ring, lambda: 0, settings)
+    loop = asyncio.create_task(forever("dispatcher", dispatcher.round, 0.02, stop))
     with redis_server(tmp_path / "redis", port, appendonly=True):
         await ledger.runs.create(RUN)
         await accept(ledger, "mine", groups("a"))

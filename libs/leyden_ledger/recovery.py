@@ -1,0 +1,170 @@
+"""Rebuilding a lost ledger from the object store (DESIGN section 5).
+
+What is known there: runs, uploads, trajectories and checkpoints. So every episode with a stored trajectory has
+succeeded, every group in a checkpoint is consumed, and all else runs again. An attempt from before the loss may still
+be under way: the attempts after it are numbered from a higher number on, so that it stays fenced.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from leyden_contracts import AdapterManifest, RunSpec, StoredUpload, Trajectory, group_id
+from leyden_ledger.ledger import Ledger
+from leyden_ledger.uploads import NewGroup, NewUpload
+from leyden_storage import ObjectStore
+from leyden_storage.keys import (
+    adapter_versions,
+    cancelled_key,
+    manifest_key,
+    recovery_key,
+    run_key,
+    sealed_key,
+    trajectories_prefix,
+)
+from leyden_storage.trajectories import decode_trajectory
+from leyden_storage.uploads import UploadReader, read_upload, stored_uploads
+
+log = structlog.get_logger()
+ATTEMPTS_APART = 1_000_000
+"""Between the attempts before and after a loss: more than any episode has."""
+_READ_AT_ONCE = 16
+_ENTER_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What became of one run."""
+
+    run: str
+    uploads: int
+    succeeded: int
+    """Episodes whose trajectories were found."""
+    versions: int
+    """Policy versions."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the object store says of a run."""
+
+    spec: RunSpec
+    uploads: list[StoredUpload]
+    manifests: list[AdapterManifest]
+    stored: dict[str, list[str]] = field(default_factory=dict)
+    """Group -> keys of its trajectories."""
+
+    @property
+    def consumed(self) -> list[str]:
+        """Groups in checkpoints, in order."""
+        return [group for manifest in self.manifests for group in manifest.groups]
+
+
+async def recover_run(ledger: Ledger, store: ObjectStore, run: str) -> Recovered | None:
+    """Rebuild one run, or go on with a rebuilding that was cut off; None if the ledger has it.
+
+    Raises StoreError, redis.RedisError; then nothing of the run starts until this has been repeated.
+    """
+    if await _is_there(ledger, run):
+        return None
+    known = await asyncio.to_thread(_read, store, run)
+    # A run without uploads has no attempts that could still be under way.
+    number = await asyncio.to_thread(_next_recovery, store, run) if known.uploads else 0
+    await ledger.runs.create(known.spec, number * ATTEMPTS_APART)
+    if known.manifests:
+        await ledger.training.publish(run, known.manifests[-1].version)
+    for upload in known.uploads:
+        await _register(ledger, store, run, upload, known)
+    succeeded = await _restore(ledger, store, run, known)
+    await ledger.training.consumed(run, len(known.consumed))
+    if await asyncio.to_thread(store.exists, sealed_key(run)):
+        await ledger.runs.seal(run)
+    if await asyncio.to_thread(store.exists, cancelled_key(run)):
+        await ledger.runs.cancel(run)
+    await ledger.runs.hold(run, None)
+    done = Recovered(run, len(known.uploads), succeeded, len(known.manifests))
+    log.info("run_recovered", run=run, uploads=done.uploads, succeeded=succeeded, versions=done.versions)
+    return done
+
+
+async def recover(ledger: Ledger, store: ObjectStore) -> list[Recovered]:
+    """Rebuild every run of the object store that the ledger does not have. Raises as `recover_run` does."""
+    found = [await recover_run(ledger, store, run) for run in await asyncio.to_thread(stored_runs, store)]
+    return [one for one in found if one]
+
+
+def stored_runs(store: ObjectStore) -> list[str]:
+    """Return the ids of the runs in the object store."""
+    return [name.split("/")[1] for name in store.list("runs/") if name.endswith("/run.json") and name.count("/") == 2]
+
+
+async def _is_there(ledger: Ledger, run: str) -> bool:
+    if run not in await ledger.runs.list():
+        return False
+    return (await ledger.runs.summary(run)).held != "recovering"
+
+
+def _next_recovery(store: ObjectStore, run: str) -> int:
+    number = 1
+    while not store.create(recovery_key(run, number), b"{}"):
+        number += 1
+    return number
+
+
+def _read(store: ObjectStore, run: str) -> _Known:
+    spec = RunSpec.model_validate_json(store.get(run_key(run)))
+    uploads = [read_upload(store, run, batch) for batch in stored_uploads(store, run)]
+    role = spec.trained_role
+    versions = adapter_versions(store, run, role)
+    manifests = [AdapterManifest.model_validate_json(store.get(manifest_key(run, role, n))) for n in versions]
+    known = _Known(spec, sorted(uploads, key=lambda upload: (upload.created, upload.batch)), manifests)
+    prefix = trajectories_prefix(run)
+    for name in store.list(prefix):
+        known.stored.setdefault(name.removeprefix(prefix).split("/")[0], []).append(name)
+    return known
+
+
+async def _register(ledger: Ledger, store: ObjectStore, run: str, upload: StoredUpload, known: _Known) -> None:
+    """Enter an upload, and those of its groups that had begun."""
+    asked = upload.asked
+    size, version = asked.samples or 1, asked.policy_version
+    new = NewUpload(upload.batch, upload.digest, upload.groups, size, asked.purpose, version)
+    await ledger.uploads.register(run, new)
+    begun = {_number(group) for group in {*known.stored, *known.consumed} if _batch(group) == upload.batch[:12]}
+    if not begun:
+        return
+    reader = await asyncio.to_thread(UploadReader, store, run, upload.batch)
+    for start in range(await ledger.uploads.entered(run, upload.batch), max(begun) + 1, _ENTER_AT_ONCE):
+        tasks = await asyncio.to_thread(reader.tasks, start, min(_ENTER_AT_ONCE, max(begun) + 1 - start))
+        groups = [NewGroup(group_id(task.id, upload.batch, task.number), task.id, task.ref) for task in tasks]
+        await ledger.uploads.enter(run, upload.batch, start, groups)
+
+
+async def _restore(ledger: Ledger, store: ObjectStore, run: str, known: _Known) -> int:
+    consumed = set(known.consumed)
+    # The consumed ones first, in their order: the learner counts on it.
+    groups = known.consumed + sorted(set(known.stored) - consumed)
+    found = 0
+    for start in range(0, len(groups), _READ_AT_ONCE):
+        part = groups[start : start + _READ_AT_ONCE]
+        for group, trajectories in zip(part, await _trajectories(store, known, part), strict=True):
+            await ledger.training.restore(run, group, trajectories, consumed=group in consumed)
+            found += len(trajectories)
+    return found
+
+
+async def _trajectories(store: ObjectStore, known: _Known, groups: Sequence[str]) -> list[list[Trajectory]]:
+    def read(names: Iterable[str]) -> list[Trajectory]:
+        return [decode_trajectory(store.get(name)) for name in names]
+
+    return await asyncio.gather(*(asyncio.to_thread(read, known.stored.get(group, ())) for group in groups))
+
+
+def _batch(group: str) -> str:
+    return group.rsplit("-", 2)[-2]
+
+
+def _number(group: str) -> int:
+    return int(group.rsplit("-", 1)[-1])
