@@ -87,7 +87,7 @@ class Transport:
                 now, wait = time.monotonic(), max(pause, later.wait_s)
                 until = min(until, now + self._patience_s)
                 if now + wait > until:
-                    raise later.refusal from later
+                    raise later.refusal from later.__cause__
             time.sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
