@@ -6,6 +6,7 @@ import hashlib
 from leyden_contracts import RunSpec, TaskUpload
 from leyden_contracts.api import Uploaded
 from leyden_ledger import NewGroup, RunState, RunSummary, Sealed
+from leyden_runtime.failpoints import failpoint
 from leyden_storage.keys import tasks_key
 from leyden_task_api.parts import Parts
 from leyden_task_api.problems import ProblemError
@@ -35,6 +36,7 @@ async def accept(parts: Parts, run: str, asked: TaskUpload, spool: Spool, key: s
     batch = hashlib.sha256(b"key:" + key.encode()).hexdigest()[:24] if key else spool.digest[:24]
     await _store(parts, run, batch, asked, spool)
     where = tasks_key(run, batch)
+    failpoint("task_api.stored")
     groups = [
         NewGroup(
             id=f"{task.id}-{batch[:12]}-{number}",
@@ -47,6 +49,7 @@ async def accept(parts: Parts, run: str, asked: TaskUpload, spool: Spool, key: s
         for number, task in enumerate(spool.tasks)
     ]
     accepted = await parts.ledger.episodes.accept(run, groups, batch)
+    failpoint("task_api.accepted")
     return Uploaded(batch=batch[:12], groups=len(groups), episodes=len(groups) * samples, repeated=accepted.repeated)
 
 

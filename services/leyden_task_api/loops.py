@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from leyden_ledger import Ledger
+from leyden_runtime.failpoints import failpoint
 from leyden_runtime.shutdown import sleep_unless
 from leyden_task_api import telemetry
 from leyden_task_api.settings import TaskApiSettings
@@ -28,7 +29,9 @@ async def dispatch(ledger: Ledger, ring: Ring, settings: TaskApiSettings) -> int
         due = await ledger.episodes.due(run, settings.dispatch_batch, settings.ring_again_s)
         pairs += [(run, episode) for episode in due]
     if pairs:
+        failpoint("task_api.due")
         await asyncio.to_thread(ring, pairs)
+        failpoint("task_api.rung")
         telemetry.RUNG.inc(len(pairs))
     return len(pairs)
 
