@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -116,18 +116,31 @@ class Fleet:
         return self._running[name].wait(seconds)
 
     @contextmanager
-    def revived(self, names: Iterable[str]) -> Iterator[None]:
-        """Start each of `names` anew, unarmed, when it is killed; at the end of the block all must have been."""
+    def killed_at(self, points: Iterable[str]) -> Iterator[Callable[[], bool]]:
+        """Start services so that they are killed at `points`, those of one service one after the other.
 
-        def revive(name: str) -> int:
-            code = self.ended(name, 60)
-            self.start(name)
-            return code
+        Yields a function that says whether all of them have been. At the end of the block they must have been.
+        """
+        chains: dict[str, list[str]] = {}
+        for point in points:
+            chains.setdefault(point.partition(".")[0], []).append(f"{point}=kill")
 
+        def follow(name: str) -> list[int]:
+            codes = []
+            for after in [*chains[name][1:], ""]:
+                codes.append(self.ended(name, 90))
+                self.start(name, after)
+            return codes
+
+        for name, chain in chains.items():
+            self.start(name, chain[0], wait=False)
+        for name in chains:
+            self.ready(name)
         with ThreadPoolExecutor() as pool:
-            codes = {name: pool.submit(revive, name) for name in names}
-            yield
-            assert {name: code.result() for name, code in codes.items()} == dict.fromkeys(codes, -signal.SIGKILL)
+            ends = {name: pool.submit(follow, name) for name in chains}
+            yield lambda: all(end.done() for end in ends.values())
+            for name, end in ends.items():
+                assert end.result() == [-signal.SIGKILL] * len(chains[name]), name
 
     def mend(self) -> None:
         """Bring back what is down, unarmed, and stop what a test has added."""
