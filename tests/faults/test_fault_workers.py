@@ -65,7 +65,7 @@ def test_agents_and_warm_parents_are_killed_at_random(fleet: Fleet) -> None:
 
 
 def terminate_again_and_again(fleet: Fleet, times: int, seed: int) -> None:
-    """SIGTERM the worker at a random moment of its fetching, over and over: nothing is lost, nothing waits for a lease."""
+    """SIGTERM the worker at random moments of its fetching: nothing is lost, and nothing waits for a lease."""
     dice = random.Random(seed)
     run, accepted = fleet.create(max_attempts=1, timeout_s=300), 0
     for number in range(times):

@@ -147,9 +147,11 @@ class Fleet:
         for name in [name for name in self._running if name not in self._base()]:
             self.kill(name)
             del self._running[name], self._parts[name]
-        for name in self._base():
-            if name in self._unlike or not self.alive(name):
-                self.start(name)
+        broken = [name for name in self._base() if name in self._unlike or not self.alive(name)]
+        for name in broken:
+            self.start(name, wait=name == "redis")
+        for name in broken:
+            self.ready(name)
 
     def close(self) -> None:
         """Stop everything."""
