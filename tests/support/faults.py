@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,8 +45,9 @@ CALLS = [{"call": 2}]
 class Fleet:
     """Redis, task API, gateway, collector and workers, as processes; a model that costs nothing behind them."""
 
-    def __init__(self, deployment: Deployment, folder: Path) -> None:
+    def __init__(self, deployment: Deployment, folder: Path, settings: Mapping[str, str]) -> None:
         self.deployment = deployment
+        self._settings = QUICK | settings
         self._folder = folder
         self._parts = {part.name: part for stage in make_stages(deployment) for part in stage}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -61,7 +62,7 @@ class Fleet:
         self.kill(name)
         part = self._parts[name]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LEYDEN_")}
-        environment |= part.env | QUICK | settings
+        environment |= part.env | self._settings | settings
         if failpoints:
             environment["LEYDEN_FAILPOINTS"] = failpoints
         self._running[name] = self._spawn(name, part.command, environment)
@@ -219,8 +220,14 @@ class Fleet:
 
 
 @contextmanager
-def fleet_in(folder: Path, **options: Any) -> Iterator[Fleet]:
-    """Run a fleet, its own Redis (with AOF) included, for the length of the block."""
+def fleet_in(folder: Path, settings: Mapping[str, str] | None = None, **options: Any) -> Iterator[Fleet]:
+    """Run a fleet, its own Redis (with AOF) included, for the length of the block.
+
+    Args:
+        folder: for its data and logs.
+        settings: variables of every part's environment, over those of `QUICK`.
+        options: of the deployment, over the usual ones.
+    """
     (folder / "data").mkdir(parents=True, exist_ok=True)
     port = find_port()
     model = [sys.executable, str(TESTS / "bench/free_model.py"), str(port)]
@@ -228,7 +235,7 @@ def fleet_in(folder: Path, **options: Any) -> Iterator[Fleet]:
     deployment = open_deployment(
         Options(folder / "data", MODEL_DIR, BASE_MODEL, replica_url=f"http://127.0.0.1:{port}", **chosen)
     )
-    fleet = Fleet(deployment, folder)
+    fleet = Fleet(deployment, folder, settings or {})
     replica = subprocess.Popen(model)
     try:
         if deployment.options.redis_url is None:
