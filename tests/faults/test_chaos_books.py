@@ -3,22 +3,23 @@
 from dataclasses import replace
 
 from leyden_contracts import RunSpec
-from leyden_ledger import Ledger, NewGroup
+from leyden_ledger import Ledger
 from leyden_ledger.store import key
 from leyden_storage import LocalStore
 from leyden_storage.keys import trajectory_key
 from support.chaos import Books, count_up
+from support.episodes import Planned, accept
 from support.task_api import SPEC, play
 
 RUN = "run-books"
-GROUPS = [NewGroup(id=f"g{n}", task="t", task_ref="k#0+1", purpose="eval", size=1, version=0) for n in range(4)]
+GROUPS = [Planned(f"g{n}", purpose="eval", size=1, version=0) for n in range(4)]
 
 
 async def three_ended_of_four(ledger: Ledger) -> None:
     await ledger.runs.create(RunSpec.model_validate({**SPEC, "id": RUN, "episodes": {"max_attempts": 1}}))
-    await ledger.episodes.accept(RUN, GROUPS[:3])
+    await accept(ledger, RUN, GROUPS[:3])
     await play(ledger, RUN, lambda _: None)
-    await ledger.episodes.accept(RUN, GROUPS[3:])
+    await accept(ledger, RUN, GROUPS[3:])
 
 
 async def test_books_of_four(ledger: Ledger, store: LocalStore) -> None:
