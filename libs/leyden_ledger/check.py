@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pydantic import ValidationError
 
 from leyden_contracts import AdapterManifest, Episode, EpisodeState, Trajectory
+from leyden_ledger.archive import Archive
 from leyden_ledger.invariants import INVARIANTS, Facts, Violation
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.store import key
@@ -36,7 +37,8 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
     trajectories, unreadable = await asyncio.to_thread(_read_trajectories, store, store.list(trajectories_prefix(run)))
     summary = await ledger.runs.summary(run)
     episodes: dict[str, Episode] = {}
-    while page := await ledger.episodes.list(run, start=len(episodes), count=_PAGE):
+    archive = Archive(ledger, store)
+    while page := await archive.list(run, start=len(episodes), count=_PAGE):
         episodes |= {episode.id: episode for episode in page}
     # Those that were settled since the store was listed.
     new = await asyncio.to_thread(_read_trajectories, store, _unseen(run, episodes.values(), set(trajectories)))

@@ -108,6 +108,22 @@ class Episodes:
             await self._runs.rest(run)
         return ended
 
+    async def page(self, run: str, order: int, count: int) -> list[tuple[int, Episode]]:
+        """Return (order, episode) of `count` episodes accepted as the `order`-th or later, in that order."""
+        found = await self._redis.zrangebyscore(
+            key(run, "episodes"), order, "+inf", start=0, num=count, withscores=True
+        )
+        episodes = await self.get_many(run, [episode for episode, _ in found])
+        return [(int(at), episode) for (_, at), episode in zip(found, episodes, strict=True)]
+
+    async def archived(self, run: str, number: int, episodes: int, last: int) -> bool:
+        """Say that the episodes up to the `last`-th accepted are in archive `number`; False if the run has work."""
+        return bool(await self._scripts.run("archived", run, (number, episodes, last)))
+
+    async def forget(self, run: str, limit: int) -> int:
+        """Drop up to `limit` episodes that are in the archive; return how many."""
+        return await self._scripts.run("forget", run, (limit,))
+
     async def get(self, run: str, episode: str) -> Episode:
         """Return one episode. Raises EpisodeNotFound."""
         fields = await self._redis.hgetall(key(run, f"e:{episode}"))
@@ -130,10 +146,16 @@ class Episodes:
         purpose: Purpose | None = None,
         start: int = 0,
         count: int = 100,
+        unarchived: bool = False,
     ) -> list[Episode]:
-        """Return `count` episodes from the `start`-th on, in order of acceptance; `purpose` filters that page."""
+        """Return `count` episodes from the `start`-th on, in order of acceptance; `purpose` filters that page.
+
+        With `unarchived`, those that are in the archive as well are left out, and not counted.
+        """
         index = key(run, f"state:{state}" if state else "episodes")
-        page = await self.get_many(run, await self._redis.zrange(index, start, start + count - 1))
+        last = await self._redis.hget(key(run, "run"), "archived_order") if unarchived else None
+        found = await self._redis.zrangebyscore(index, f"({last}" if last else "-inf", "+inf", start=start, num=count)
+        page = await self.get_many(run, found)
         return [episode for episode in page if purpose in (None, episode.purpose)]
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from leyden_contracts import TERMINAL_STATES, RunSpec
 from leyden_ledger.errors import RunNotFound
-from leyden_ledger.store import ACTIVE, Scripts, key
+from leyden_ledger.store import ACTIVE, RESTING, Scripts, key
 
 _RUNS = "leyden:runs"
 
@@ -108,7 +108,16 @@ class Runs:
         if not (await self.summary(run)).idle:
             await self._scripts.activate(run)
             return False
+        await self._redis.zadd(RESTING, {run: (await self._redis.time())[0]})
         return True
+
+    async def resting(self, for_s: float) -> Sequence[str]:
+        """Return the runs that have had no work for `for_s` seconds and are not archived, longest first."""
+        return await self._redis.zrangebyscore(RESTING, "-inf", (await self._redis.time())[0] - for_s)
+
+    async def archived(self, run: str) -> None:
+        """Say that nothing of the run is left to archive."""
+        await self._redis.zrem(RESTING, run)
 
     async def seal(self, run: str) -> bool:
         """Take no more training tasks; False if it was sealed before. Raises RunNotFound."""

@@ -14,6 +14,8 @@ from redis.exceptions import BusyLoadingError, ConnectionError
 _FOLDER = Path(__file__).parent / "scripts"
 ACTIVE = "leyden:active"
 """The runs that may have work."""
+RESTING = "leyden:resting"
+"""The others, until they are archived, by the time they came to rest (seconds, Redis's clock)."""
 Argument = str | int | float
 
 
@@ -48,6 +50,7 @@ class Scripts:
     async def activate(self, run: str) -> None:
         """Enter `run` among those with work."""
         await self.redis.sadd(ACTIVE, run)
+        await self.redis.zrem(RESTING, run)
 
     async def run(self, name: str, run: str, args: Sequence[Argument] = ()) -> Any:
         """Run script `name` on `run`'s keys."""

@@ -44,6 +44,16 @@ def cancelled_key(run: str) -> str:
     return _join("runs", run, "cancelled.json")
 
 
+def archive_key(run: str, number: int) -> str:
+    """The parts of the run's `number`-th archive of episodes, from 1; the newest holds all."""
+    return _join("runs", run, "archive", f"index-{number:06d}.json")
+
+
+def archive_part_key(run: str, first: int) -> str:
+    """Ended episodes, from the `first`-th on in order of acceptance."""
+    return _join("runs", run, "archive", f"{first:09d}.json")
+
+
 def recovery_key(run: str, number: int) -> str:
     """The `number`-th rebuilding of the run's ledger, from 1."""
     return _join("runs", run, "recoveries", f"{number:06d}.json")

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from leyden_ledger import Ledger
+from leyden_ledger.archive import archive_run
 from leyden_runtime.shutdown import sleep_unless
+from leyden_storage import ObjectStore
 from leyden_task_api import telemetry
 from leyden_task_api.settings import TaskApiSettings
 
@@ -24,6 +26,16 @@ async def reconcile(ledger: Ledger, settings: TaskApiSettings) -> int:
         telemetry.EXPIRED.inc(ended)
         log.info("attempts_expired", count=ended)
     return ended
+
+
+async def archive(ledger: Ledger, store: ObjectStore, settings: TaskApiSettings) -> int:
+    """Move runs that have been idle for long from Redis to the object store; return how many."""
+    moved = 0
+    for run in await ledger.runs.resting(settings.archive_after_s):
+        moved += await archive_run(ledger, store, run)
+        await ledger.runs.archived(run)
+        log.info("run_archived", run=run)
+    return moved
 
 
 class Gauges:

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from leyden_ledger import Ledger
+from leyden_ledger.archive import Archive
 from leyden_runtime.settings import secret
 from leyden_runtime.tokens import Tokens
 from leyden_storage import ObjectStore, open_store
@@ -24,6 +25,7 @@ class Parts:
     ledger: Ledger
     store: ObjectStore
     adapters: Adapters
+    archive: Archive
     feeder: Feeder
     tokens: Tokens
     uploads: Places
@@ -39,7 +41,7 @@ def open_parts(settings: TaskApiSettings, stop: asyncio.Event) -> Parts:
     ledger = Ledger.connect(settings.redis_url)
     feeder = Feeder(ledger, store, settings.episodes_ahead)
     places = Places(settings.max_uploads_at_once)
-    return Parts(settings, ledger, store, Adapters(store), feeder, tokens, places, stop)
+    return Parts(settings, ledger, store, Adapters(store), Archive(ledger, store), feeder, tokens, places, stop)
 
 
 def _parts(request: Request) -> Parts:

@@ -37,4 +37,8 @@ class TaskApiSettings(CommonSettings):
     reconcile_s: float = Field(default=1, gt=0)
     trace_grace_s: float = Field(default=30, gt=0)
     """How long a closed attempt may wait for its last spans."""
+    archive_after_s: float = Field(default=3600, ge=0)
+    """An ended run's episodes move from Redis to the object store when nothing has happened for so long."""
+    archive_s: float = Field(default=10, gt=0)
+    """Pause between looks for such runs."""
     gauges_s: float = Field(default=2, gt=0)

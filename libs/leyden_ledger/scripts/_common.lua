@@ -26,6 +26,17 @@ local function room_to_ring(t)
   return most - redis.call('ZCARD', key('leases')) - redis.call('ZCARD', key('rung'))
 end
 
+-- How many episodes have not ended, entered or not.
+local function unfinished()
+  local n = 0
+  for _, state in ipairs({ 'queued', 'running', 'collecting' }) do
+    for _, purpose in ipairs({ 'train', 'eval' }) do
+      n = n + tonumber(redis.call('HGET', key('counts'), purpose .. ':' .. state) or 0)
+    end
+  end
+  return n
+end
+
 local function get(id, field) return redis.call('HGET', episode_key(id), field) end
 
 local function emit(...)

@@ -5,12 +5,7 @@ local batch, groups, size, purpose, version = ARGV[1], tonumber(ARGV[3]), tonumb
 local seen = redis.call('HGET', key('uploads'), batch)
 if seen then return { cjson.decode(seen).fingerprint == ARGV[2] and 'repeated' or 'conflict' } end
 if state == 'cancelled' or (state ~= 'open' and purpose == 'train') then return { 'sealed' } end
-local waits = 0
-for _, name in ipairs({ 'queued', 'running', 'collecting' }) do
-  for _, each in ipairs({ 'train', 'eval' }) do
-    waits = waits + tonumber(redis.call('HGET', key('counts'), each .. ':' .. name) or 0)
-  end
-end
+local waits = unfinished()
 if waits > 0 and waits + groups * size > tonumber(ARGV[7]) then return { 'full', waits } end
 if ARGV[8] == '1' then return { 'accepted' } end
 -- An evaluation without a version means the newest now, not whatever is newest when it runs.

@@ -19,7 +19,7 @@ FileName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 @router.get("/trajectories/{episode}")
 async def show_trajectory(parts: Here, run: RunPath, episode: EpisodePath) -> TrajectoryView:
     """Return an episode's trajectory; it exists once the episode has succeeded."""
-    group = (await parts.ledger.episodes.get(run, episode)).group
+    group = (await parts.archive.get(run, episode)).group
     return trajectory_view(await asyncio.to_thread(read_trajectory, parts.store, run, group, episode))
 
 
