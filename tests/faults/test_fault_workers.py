@@ -15,23 +15,26 @@ from support.worker import descendants
 def test_an_attempt_that_comes_back_after_its_lease_is_fenced(fleet: Fleet, tmp_path: Path) -> None:
     started, gate, late = tmp_path / "started", tmp_path / "gate", tmp_path / "late"
     # The first attempt's agent is not stopped with its worker: it calls once more when another has the episode.
-    steps = [{"call": 1}, {"tell": str(started)}, {"await": str(gate)}, {"call_once": str(late)}]
+    steps = [{"call": 1}, {"tell": str(started)}, {"await": f"{gate}-ATTEMPT"}, {"call_once": f"{late}-ATTEMPT"}]
     run = fleet.new_run([steps])
     until(lambda: lines(started))
     os.kill(fleet.pid("worker"), signal.SIGSTOP)
     try:
         fleet.start(fleet.twin("worker-2", "worker"))
         until(lambda: len(lines(started)) == 2, what="the second attempt")
-        gate.touch()
-        assert fleet.outcome(run, 1) == {"succeeded": 1}
-        until(lambda: len(lines(late)) == 2)
+        Path(f"{gate}-1").touch()
+        until(lambda: lines(Path(f"{late}-1")))
     finally:
         os.kill(fleet.pid("worker"), signal.SIGCONT)
-    assert sorted(lines(late)) == [["200"], ["409"]]
-    time.sleep(1)
+    assert lines(Path(f"{late}-1")) == [["409"]]
+    # Time for the first worker to report its result, while the second attempt still runs.
+    time.sleep(1.5)
+    (episode,) = fleet.episodes(run)
+    assert (episode.state, episode.attempt, episode.calls) == ("running", 2, 1)
+    Path(f"{gate}-2").touch()
     assert fleet.outcome(run, 1) == {"succeeded": 1}
     (episode,) = fleet.episodes(run)
-    assert [(episode.attempt, episode.calls)] == [(2, 2)]
+    assert (episode.attempt, episode.calls, lines(Path(f"{late}-2"))) == (2, 2, [["200"]])
     assert fleet.client.trajectory(run, episode.id).attempt == 2
     # The one that lost goes on with other work.
     fleet.kill("worker-2")

@@ -63,7 +63,7 @@ def play_seed(
     dice = random.Random(seed)
     spec = small_spec(seed, max_staleness=1).model_copy(update={"id": f"chaos-{seed}-{os.getpid()}"})
     run = str(spec.id)
-    with _killing(supervisor, random.Random(-seed)) as kills:
+    with _killing(supervisor, random.Random(-seed), seconds) as kills:
         client.create_run(spec)
         accepted = _upload(client, spec, dice, seconds)
     client.seal(run)
@@ -92,13 +92,14 @@ def _ended(client: LeydenClient, run: str) -> int:
 
 
 @contextmanager
-def _killing(supervisor: Supervisor, dice: random.Random) -> Iterator[Counter[str]]:
-    """Kill one process after the other, each of them before any a second time."""
-    stop, kills = threading.Event(), Counter[str]()
+def _killing(supervisor: Supervisor, dice: random.Random, seconds: float) -> Iterator[Counter[str]]:
+    """Kill one process after the other for `seconds`, each of them before any a second time."""
+    stop, kills, end = threading.Event(), Counter[str](), time.monotonic() + seconds
 
     def kill() -> None:
         names: list[str] = []
-        while not stop.wait(dice.uniform(*_PAUSE_S)):
+        # Not for longer, though an upload may wait: nobody can be served while all are killed again and again.
+        while not stop.wait(dice.uniform(*_PAUSE_S)) and time.monotonic() < end:
             if not names:
                 names = sorted(supervisor.pids)
                 dice.shuffle(names)

@@ -3,6 +3,7 @@
 A task's input is a list of steps: `{"call": 2}` calls the model twice, with a client's patience; `{"tell": FILE}`
 appends `EPISODE ATTEMPT` to a file; `{"await": FILE}` waits until it is there; `{"sleep": S}`; `{"call_once": FILE}`
 writes down the status of one call; `{"die": 1}` kills the agent's process; `{"hang": 1}` ignores SIGTERM and waits.
+`ATTEMPT` in a file's name is the attempt's number.
 """
 
 import http.client
@@ -54,20 +55,29 @@ def _post():
         connection.close()
 
 
+def _marks():
+    return dict(mark.split("=", 1) for mark in os.environ["OTEL_RESOURCE_ATTRIBUTES"].split(","))
+
+
+def _path(file):
+    return Path(file.replace("ATTEMPT", _marks()["leyden.attempt"]))
+
+
 def _tell(file):
-    marks = dict(mark.split("=", 1) for mark in os.environ["OTEL_RESOURCE_ATTRIBUTES"].split(","))
-    with Path(file).open("a") as output:
+    marks = _marks()
+    with _path(file).open("a") as output:
         output.write(f"{marks['leyden.episode']} {marks['leyden.attempt']}\n")
 
 
 def _await(file):
-    while not Path(file).exists():
+    path = _path(file)
+    while not path.exists():
         time.sleep(0.05)
 
 
 def _call_once(file):
     status = _post()
-    with Path(file).open("a") as output:
+    with _path(file).open("a") as output:
         output.write(f"{status}\n")
 
 
