@@ -170,17 +170,6 @@ async def test_nothing_is_entered_in_the_ledger_before_the_store_has_the_tasks(
     assert (await ledger.runs.summary("mine")).counts == {}
 
 
-async def test_an_upload_that_broke_off_after_the_store_is_completed_by_a_retry(
-    http: httpx.Client, ledger: Ledger
-) -> None:
-    http.post(URL, content=jsonl(TASKS), headers=LINES)
-    await ledger.redis.flushall()
-    http.post("/v1/runs", json={**SPEC, "id": "mine"})
-    answer = http.post(URL, content=jsonl(TASKS), headers=LINES).json()
-    assert answer["episodes"] == 10 and not answer["repeated"]
-    assert (await ledger.runs.summary("mine")).counts == {"train:queued": 10}
-
-
 def test_a_sealed_run_takes_evaluations_only(http: httpx.Client, store: LocalStore) -> None:
     http.post(URL, content=jsonl(TASKS), headers=LINES)
     http.post("/v1/runs/mine/seal")
