@@ -37,6 +37,7 @@ servers:
     missing=()
     command -v redis-server >/dev/null || missing+=(redis-server)
     command -v promtool >/dev/null || missing+=(prometheus)
+    ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || missing+=(libfaketime)
     [ ${#missing[@]} -eq 0 ] && exit 0
     sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
     $sudo apt-get update -qq
@@ -56,6 +57,11 @@ setup-vllm: setup
 # The loop with a real vLLM serving the adapters
 test-vllm *args: setup-vllm servers
     python -m pytest -m vllm {{args}}
+
+# All fault cases, the long ones too, and a chaos mix of random seeds (about half an hour)
+faults seeds="20" *args: setup servers
+    python -m pytest -m 'faults or not faults' tests/faults {{args}}
+    python tests/faults/chaos.py --seeds {{seeds}}
 
 # Negative controls: none of them may improve (about half an hour)
 controls *args: setup

@@ -15,6 +15,7 @@ from leyden_collector.pace import Pace
 from leyden_collector.reader import SegmentReader
 from leyden_contracts import Trajectory, Verdict
 from leyden_ledger import Closed, Ledger, LedgerError
+from leyden_runtime.failpoints import failpoint
 from leyden_runtime.shutdown import sleep_unless
 from leyden_storage import ObjectStore, StoreError
 from leyden_storage.trajectories import read_trajectory, write_trajectory
@@ -96,6 +97,7 @@ class Assembler:
         outcome = "incomplete"
         if trajectory.verdict is Verdict.COMPLETE:
             outcome = await asyncio.to_thread(self._write_once, trajectory)
+            failpoint("collector.written")
         identity = (closed.run, closed.episode, closed.attempt)
         if outcome in _REFUSED:
             log.error("attempt_refused", run=closed.run, episode=closed.episode, outcome=outcome)

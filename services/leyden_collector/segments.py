@@ -16,6 +16,7 @@ from leyden_collector.admission import Refused, Share
 from leyden_collector.cache import SegmentCache, index
 from leyden_contracts import Transition
 from leyden_ledger import LedgerError, SpanNote
+from leyden_runtime.failpoints import failpoint
 from leyden_storage import ObjectStore, StoreError
 from leyden_storage.keys import segment_key
 
@@ -131,12 +132,14 @@ class SegmentWriter:
         await self._slots.acquire()
         self._seal(batch)
         await self._in_thread(lambda: self._write(batch))
+        failpoint("collector.stored")
         if batch.run is None or not batch.calls:
             return
         key = segment_key(batch.run, batch.name)
         self._cache.put(key, index(batch.calls), sum(map(len, batch.otlp)))
         notes = [SpanNote(call.episode, call.attempt, call.number, key) for call in batch.calls]
         await self._notes.note_spans(batch.run, notes)
+        failpoint("collector.noted")
         self._noted(batch.run)
 
     async def _in_thread(self, write: Callable[[], None]) -> None:

@@ -20,6 +20,7 @@ from leyden_gateway.roles import RunCache
 from leyden_gateway.upstream import Upstream
 from leyden_gateway.versions import Versions
 from leyden_ledger import Ledger
+from leyden_runtime.failpoints import failpoint
 from leyden_runtime.tokens import Claims, Scope, TokenForbidden, Tokens
 from leyden_runtime.web import bearer
 from leyden_traces import encode_call, span_id, trace_id
@@ -79,6 +80,7 @@ class Calls:
             self._commits.add(commit)
             commit.add_done_callback(self._commits.discard)
             await asyncio.shield(commit)
+            failpoint("gateway.answering")
         return _answer(reply, ask)
 
     async def _answered(self, who: Claims, ask: Ask) -> tuple[Transition, Reply]:
@@ -112,7 +114,9 @@ class Calls:
     async def _commit(self, transition: Transition, start_ns: int, parent: bytes, place: Place) -> None:
         """Count the reply, which is about to leave, and hand over its span. Raises Fenced."""
         t = transition
+        failpoint("gateway.replied")
         number = await self._ledger.calls.count(t.run, t.episode, t.attempt)
+        failpoint("gateway.counted")
         numbered = t.model_copy(update={"number": number})
         trace, span = trace_id(t.run, t.episode, t.attempt), span_id(t.run, t.episode, t.attempt, number)
         place.put(encode_call(numbered, start_ns, time.time_ns(), trace, span, parent))

@@ -19,6 +19,7 @@ from leyden_learner.policy import UnknownModel
 from leyden_learner.probes import choose_probes, first_probes, next_probes
 from leyden_learner.trainer import Trainer
 from leyden_ledger import Ledger, RunState, RunSummary
+from leyden_runtime.failpoints import failpoint
 from leyden_storage import ObjectStore
 
 log = structlog.get_logger()
@@ -84,6 +85,7 @@ class RunTraining:
             return Progress.FINISHED
         trajectories = [await self._reader.trajectories(group) for group in groups]
         self._newest = await asyncio.to_thread(self._train, groups, trajectories)
+        failpoint("learner.committed")
         self._reader.take(groups)
         self._groups_consumed += len(groups)
         await self._announce()
@@ -125,6 +127,7 @@ class RunTraining:
         training = self._around.ledger.training
         if self._newest and self._spec.algorithm.control is not Control.UNPUBLISHED:
             await training.publish(self._run, self._newest.version)
+            failpoint("learner.published")
         if self._newest:
             await training.consumed(self._run, self._groups_consumed)
 

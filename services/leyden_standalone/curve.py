@@ -22,7 +22,8 @@ class Interval:
         z = 1.96
         centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * (mean * (1 - mean) / n + z * z / (4 * n * n)) ** 0.5
-        return cls(mean, max(0.0, centre - half), min(1.0, centre + half), n)
+        # Rounding must not put the mean outside its interval.
+        return cls(mean, min(mean, max(0.0, centre - half)), max(mean, min(1.0, centre + half)), n)
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}  [{self.low:.2f}, {self.high:.2f}]  n={self.n}"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from leyden_ledger import Ledger, RunNotFound, Standing
+from leyden_runtime.failpoints import failpoint
 from leyden_task_api import telemetry
 from leyden_task_api.fairness import Demand, deal, interleave
 from leyden_task_api.feeder import Feeder
@@ -77,6 +78,8 @@ class Dispatcher:
         due = await asyncio.gather(*(self._ledger.episodes.due(run, share, again) for run, share in shares.items()))
         pairs = interleave(dict(zip(shares, due, strict=True)))
         if pairs:
+            failpoint("task_api.due")
             await asyncio.to_thread(self._ring, pairs)
+            failpoint("task_api.rung")
             telemetry.RUNG.inc(len(pairs))
         return len(pairs)

@@ -14,6 +14,7 @@ from redis import RedisError
 from leyden_contracts import RunSpec, StoredUpload, TaskUpload
 from leyden_contracts.api import Uploaded
 from leyden_ledger import Conflict, LedgerError, NewUpload, RunSummary
+from leyden_runtime.failpoints import failpoint
 from leyden_storage import ObjectNotFound, ObjectStore, StoreError
 from leyden_storage.keys import task_part_key, upload_key
 from leyden_storage.uploads import part_folder, read_upload
@@ -58,7 +59,9 @@ async def accept(parts: Parts, run: str, asked: TaskUpload, spool: Spool, key: s
     most = parts.settings.max_backlog_episodes
     await parts.ledger.uploads.check(run, new, most)
     await asyncio.to_thread(store_upload, parts.store, run, upload, spool)
+    failpoint("task_api.stored")
     registered = await parts.ledger.uploads.register(run, new, most)
+    failpoint("task_api.accepted")
     await _feed(parts, run)
     return Uploaded(
         batch=batch[:12], groups=upload.groups, episodes=upload.groups * samples, repeated=registered.repeated

@@ -12,6 +12,7 @@ from structlog.contextvars import bound_contextvars
 
 from leyden_contracts import AttemptResult, FailureReason, RunSpec
 from leyden_ledger import Claim, Ledger, LedgerError
+from leyden_runtime.failpoints import failpoint
 from leyden_worker import metrics
 from leyden_worker.environment import Environments
 from leyden_worker.outcome import AttemptFailed, agent_output, graded
@@ -78,6 +79,7 @@ class Supervisor:
             return
         self._holding.add(holder)
         try:
+            failpoint("worker.claimed")
             with metrics.RUNNING.track_inprogress():
                 await self._see_through(claim)
         finally:
@@ -131,7 +133,9 @@ class Supervisor:
     async def _run(self, claim: Claim) -> AttemptResult:
         spec = await self.runs.read(claim.run)
         task = await self.tasks.read(claim.run, claim.task_ref)
+        failpoint("worker.starting")
         output = await self._run_agent(claim, spec, task["input"])
+        failpoint("worker.agent_ended")
         return await self._run_grader(claim, spec, task, output)
 
     async def _run_agent(self, claim: Claim, spec: RunSpec, value: Any) -> Any:
@@ -171,7 +175,9 @@ class Supervisor:
         async def close() -> bool:
             return await self.ledger.episodes.close(claim.run, claim.episode, claim.attempt, result)
 
+        failpoint("worker.closing")
         kept = await self._insist(close, "close")
+        failpoint("worker.closed")
         reason = result.reason or ""
         metrics.ATTEMPTS.labels(result.outcome if kept else "fenced", reason).inc()
         metrics.ATTEMPT_SECONDS.labels(result.outcome).observe(time.monotonic() - started)

@@ -9,7 +9,7 @@ BASE_MODEL = "leyden-calculator"
 
 MODEL_DIR = Path(__file__).parent / "model"
 
-STEPS = 28
+STEPS = 40
 GROUPS_PER_STEP = 8
 TRAIN_TASKS = STEPS * GROUPS_PER_STEP
 EVAL_TASKS = 200
@@ -27,7 +27,7 @@ def demo_run_spec(seed: int) -> RunSpec:
         sampling=Sampling(temperature=1.0, eval_temperature=1.0, max_tokens=24),
         episodes=EpisodeRules(timeout_s=60, max_attempts=5, max_calls=3),
         algorithm=Algorithm(
-            learning_rate=3e-3,
+            learning_rate=2e-3,
             groups_per_step=GROUPS_PER_STEP,
             max_staleness=0,
             lora=LoraShape(rank=8, alpha=16),

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from leyden_contracts import AttemptResult, FailureReason
-from leyden_runtime.tokens import Scope, Tokens
+from leyden_runtime.tokens import CLOCK_SKEW_S, Scope, Tokens
 
 MESSAGES = [{"role": "user", "content": "How much is 1+2?"}]
 
@@ -73,7 +73,7 @@ async def test_too_many_calls(world, gateway):
 
 
 async def test_an_expired_token(world, gateway):
-    assert (await refusal(world.client(gateway, world.token(ttl_s=-5)))).status_code == 401
+    assert (await refusal(world.client(gateway, world.token(ttl_s=-CLOCK_SKEW_S - 5)))).status_code == 401
 
 
 async def test_a_token_signed_by_somebody_else(world, gateway):

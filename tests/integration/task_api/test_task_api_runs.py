@@ -8,7 +8,7 @@ import pytest
 
 from leyden_contracts import RunSpec
 from leyden_ledger import Ledger
-from leyden_runtime.tokens import Scope, Tokens
+from leyden_runtime.tokens import CLOCK_SKEW_S, Scope, Tokens
 from leyden_storage import LocalStore
 from leyden_storage.keys import run_key
 from support.task_api import SPEC
@@ -111,7 +111,7 @@ def test_tokens(api: str, signing_key: str) -> None:
     assert httpx.get(api + "/v1/runs").headers["www-authenticate"] == "Bearer"
     problem(get("nonsense"), 401)
     problem(get(Tokens("x" * 40).mint(Scope.API, 60)), 401)
-    problem(get(tokens.mint(Scope.API, -10)), 401)
+    problem(get(tokens.mint(Scope.API, -CLOCK_SKEW_S - 10)), 401)
     for scope in (Scope.ATTEMPT, Scope.SPANS):
         problem(get(tokens.mint(scope, 60)), 403)
     assert get(tokens.mint(Scope.API, 60)).status_code == 200

@@ -170,6 +170,16 @@ async def test_nothing_is_entered_in_the_ledger_before_the_store_has_the_tasks(
     assert (await ledger.runs.summary("mine")).counts == {}
 
 
+async def test_creating_a_run_again_after_the_ledger_was_lost_brings_back_its_uploads(
+    http: httpx.Client, ledger: Ledger
+) -> None:
+    http.post(URL, content=jsonl(TASKS), headers=LINES)
+    await ledger.redis.flushall()
+    assert http.post("/v1/runs", json={**SPEC, "id": "mine"}).status_code == 201
+    assert (await ledger.runs.summary("mine")).counts == {"train:queued": 10}
+    assert http.post(URL, content=jsonl(TASKS), headers=LINES).json()["repeated"]
+
+
 def test_a_sealed_run_takes_evaluations_only(http: httpx.Client, store: LocalStore) -> None:
     http.post(URL, content=jsonl(TASKS), headers=LINES)
     http.post("/v1/runs/mine/seal")
