@@ -76,7 +76,8 @@ class Runs:
         args = (spec.model_dump_json(), bound.groups_per_step, bound.max_staleness, *limits, first_attempt)
         made = await self._scripts.run("create_run", spec.id, args)
         # After the run's own keys, which may live on another node; a retry repairs a crash between the two.
-        await self._redis.sadd(_RUNS, spec.id)
+        for index in (_RUNS, _tenants(spec.tenant)):
+            await self._redis.sadd(index, spec.id)
         await self._scripts.activate(spec.id)
         return bool(made)
 
@@ -87,9 +88,9 @@ class Runs:
             raise RunNotFound(f"there is no run {run!r}")
         return RunSpec.model_validate_json(text)
 
-    async def list(self) -> list[str]:
-        """Return the ids of all runs, in alphabetical order."""
-        return sorted(await self._redis.smembers(_RUNS))
+    async def list(self, tenant: str | None = None) -> list[str]:
+        """Return the ids of all runs, or of a tenant's, in alphabetical order."""
+        return sorted(await self._redis.smembers(_tenants(tenant) if tenant else _RUNS))
 
     async def active(self) -> Sequence[str]:
         """Return the runs that may have work, in alphabetical order."""
@@ -168,3 +169,7 @@ class Runs:
             held=head.get("held"),
             pending=sum(int(head.get(f"pending:{purpose}", 0)) for purpose in ("train", "eval")),
         )
+
+
+def _tenants(tenant: str) -> str:
+    return f"leyden:tenant:{tenant}:runs"
