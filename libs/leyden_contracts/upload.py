@@ -13,7 +13,7 @@ class StoredUpload(Message):
     asked: TaskUpload
     """With its defaults filled in."""
     digest: str
-    """Hex sha256 of `asked` and every line of every part. The parts lie in a folder named after it."""
+    """Hex sha256 of `asked` and every line of every part."""
     part_lines: list[int]
     """How many tasks each part holds, in order."""
     created: float

@@ -5,12 +5,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import BusyLoadingError, ConnectionError
 
+_CLUSTER = "redis+cluster://"
 _FOLDER = Path(__file__).parent / "scripts"
 ACTIVE = "leyden:active"
 """The runs that may have work."""
@@ -28,7 +29,7 @@ def script_text(name: str) -> str:
 class Scripts:
     """Runs scripts by name against one Redis."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis | RedisCluster) -> None:
         # Any: redis-py's annotations know neither `decode_responses` nor which client they are for.
         self.redis: Any = redis
         self._loaded: dict[str, AsyncScript] = {}
@@ -36,16 +37,13 @@ class Scripts:
     @classmethod
     def connect(cls, url: str) -> "Scripts":
         """Open a connection pool; nothing is sent yet."""
+        limits = {"socket_timeout": 5, "socket_connect_timeout": 2, "health_check_interval": 15}
+        if url.startswith(_CLUSTER):
+            # Its own retries follow slots that move from node to node.
+            single = url.replace(_CLUSTER, "redis://", 1)
+            return cls(RedisCluster.from_url(single, decode_responses=True, **limits))
         retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), 3, supported_errors=(ConnectionError, BusyLoadingError))
-        redis = Redis.from_url(
-            url,
-            decode_responses=True,
-            socket_timeout=5,
-            socket_connect_timeout=2,
-            retry=retry,
-            health_check_interval=15,
-        )
-        return cls(redis)
+        return cls(Redis.from_url(url, decode_responses=True, retry=retry, **limits))
 
     async def activate(self, run: str) -> None:
         """Enter `run` among those with work."""

@@ -2,10 +2,12 @@
 
 import os
 import sys
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+CLUSTER = "redis+cluster://"
 
 
 class CommonSettings(BaseSettings):
@@ -13,7 +15,16 @@ class CommonSettings(BaseSettings):
 
     model_config = SettingsConfigDict(extra="ignore", populate_by_name=True)
 
-    redis_url: str = Field(default="redis://127.0.0.1:6379/0", validation_alias="LEYDEN_REDIS_URL")
+    redis_url: str = Field(
+        default="redis://127.0.0.1:6379/0",
+        validation_alias="LEYDEN_REDIS_URL",
+        description="The ledger: `redis://`, `rediss://`, or `redis+cluster://` with any node's address",
+    )
+    broker_url: str = Field(
+        default="",
+        validation_alias="LEYDEN_BROKER_URL",
+        description="The Redis of the doorbell; default: the ledger's. Celery cannot use a cluster",
+    )
     store_url: str = Field(
         default="",
         validation_alias="LEYDEN_STORE_URL",
@@ -32,6 +43,13 @@ class CommonSettings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
 
+    @model_validator(mode="after")
+    def _doorbell(self) -> Self:
+        self.broker_url = self.broker_url or self.redis_url
+        if self.broker_url.startswith(CLUSTER):
+            raise ValueError("Celery cannot ring through a Redis Cluster: set LEYDEN_BROKER_URL to a single Redis")
+        return self
+
 
 S = TypeVar("S", bound=CommonSettings)
 
@@ -49,13 +67,21 @@ def load_settings(kind: type[S]) -> S:
     try:
         settings = kind()
     except ValidationError as error:
-        problems += [f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors()]
+        problems += [f"{_variable(kind, prefix, fault['loc'])}: {fault['msg']}" for fault in error.errors()]
     else:
         if not problems:
             return settings
     for problem in problems:
         print(f"settings: {problem}", file=sys.stderr)
     raise SystemExit(2)
+
+
+def _variable(kind: type[CommonSettings], prefix: str, where: tuple[str | int, ...]) -> str:
+    """Return the environment variable that a fault is about."""
+    name = str(where[0]) if where else ""
+    if name in kind.model_fields and not kind.model_fields[name].validation_alias:
+        return f"{prefix}{name}".upper()
+    return name or "settings"
 
 
 def secret(value: SecretStr | None) -> str | None:

@@ -7,6 +7,7 @@ is used again, can never mix their parts; and parts written twice are the same b
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import accumulate
 
 from pydantic import ValidationError
@@ -32,9 +33,9 @@ class StoredTask:
     """Its place in the upload, from 0."""
 
 
-def part_folder(digest: str) -> str:
-    """Return the folder of the parts whose content has this digest."""
-    return digest[:24]
+def part_folder(upload: StoredUpload) -> str:
+    """Return the folder of the upload's parts: one for each content and each way of cutting it."""
+    return sha256(f"{upload.digest}{upload.part_lines}".encode()).hexdigest()[:24]
 
 
 def stored_uploads(store: ObjectStore, run: str) -> list[str]:
@@ -70,7 +71,7 @@ class UploadReader:
         self.upload = read_upload(store, run, batch)
         self._store = store
         self._run = run
-        self._folder = part_folder(self.upload.digest)
+        self._folder = part_folder(self.upload)
         self._ends = list(accumulate(self.upload.part_lines))
         self._kept: tuple[int, list[StoredTask]] = (-1, [])
 

@@ -75,9 +75,10 @@ def store_upload(store: ObjectStore, run: str, upload: StoredUpload, spool: Spoo
     """
     if _is_stored(store, run, upload):
         return
+    folder = part_folder(upload)
     for number, part in enumerate(spool.parts()):
         # Plain writes: who else writes to this folder writes the same bytes.
-        store.put(task_part_key(run, part_folder(upload.digest), number), part)
+        store.put(task_part_key(run, folder, number), part)
     manifest = upload.model_dump_json().encode()
     if not store.create(upload_key(run, upload.batch), manifest) and not _is_stored(store, run, upload):
         raise StoreError(f"the manifest of {upload.batch} was there and is gone")

@@ -9,6 +9,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from redis import RedisError
 from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.requests import ClientDisconnect
 
 from leyden_contracts import Problem
 from leyden_contracts.reading import fault_lines
@@ -78,6 +79,11 @@ def _unavailable(request: Request, error: Exception) -> Response:
     return problem_response(503, detail, headers=RETRY)
 
 
+def _hung_up(_: Request, error: Exception) -> Response:
+    # Nobody reads this; without it, every upload that is broken off would be logged as a fault of ours.
+    return problem_response(400, "the request ended before its body did")
+
+
 def _failed(_: Request, error: Exception) -> Response:
     return problem_response(500, f"{type(error).__name__}: see the service's log")
 
@@ -90,4 +96,5 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ObjectNotFound, _absent)
     for away in (StoreError, RedisError, TimeoutError):
         app.add_exception_handler(away, _unavailable)
+    app.add_exception_handler(ClientDisconnect, _hung_up)
     app.add_exception_handler(Exception, _failed)

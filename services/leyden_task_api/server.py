@@ -9,7 +9,10 @@ from functools import partial
 
 import structlog
 import uvicorn
+from redis import RedisError
 
+from leyden_ledger.durability import dangers
+from leyden_ledger.recovery import stored_runs
 from leyden_runtime.doorbell import LONGEST_QUEUE, make_celery, ring, waiting
 from leyden_runtime.logs import configure_logs
 from leyden_runtime.settings import load_settings
@@ -47,9 +50,25 @@ async def _run(settings: TaskApiSettings) -> int:
         print(f"settings: {error}", file=sys.stderr)
         return 2
     try:
-        return await _serve(parts)
+        return 2 if await _unsafe(parts) else await _serve(parts)
     finally:
         await parts.ledger.aclose()
+
+
+async def _unsafe(parts: Parts) -> bool:
+    try:
+        wrong = await dangers(parts.ledger)
+        empty = not await parts.ledger.runs.list()
+        lost = await asyncio.to_thread(stored_runs, parts.store) if empty else []
+    except (RedisError, StoreError) as error:
+        # It may be on its way up: callers get 503 until then.
+        log.warning("redis_unchecked", error=str(error))
+        return False
+    if lost:
+        log.error("ledger_empty", runs=len(lost), do="`leyden recover` rebuilds it from the object store")
+    for danger in wrong:
+        log.error("redis_unsafe", danger=danger, or_else="LEYDEN_TASK_API_UNSAFE_REDIS=true")
+    return bool(wrong) and not parts.settings.unsafe_redis
 
 
 async def _serve(parts: Parts) -> int:
@@ -82,7 +101,7 @@ async def _serve(parts: Parts) -> int:
 
 def _loops(parts: Parts) -> list[Coroutine[None, None, None]]:
     settings, ledger, stop = parts.settings, parts.ledger, parts.stop
-    celery = make_celery(settings.redis_url)
+    celery = make_celery(settings.broker_url)
     sound = partial(ring, celery, longest=max(LONGEST_QUEUE, settings.rings_ahead))
     dispatcher = Dispatcher(ledger, parts.feeder, sound, partial(waiting, celery), settings)
     return [

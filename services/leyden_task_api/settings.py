@@ -25,6 +25,8 @@ class TaskApiSettings(CommonSettings):
     max_episodes_per_upload: int = Field(default=10_000_000, gt=0)
     answer_within_s: float = Field(default=10, gt=0)
     """An answer that Redis or the store holds up for longer becomes a 503."""
+    unsafe_redis: bool = False
+    """Start even if Redis may lose what it is told (no log, eviction). For trying things out."""
     dispatch_poll_s: float = Field(default=0.05, gt=0)
     rings_ahead: int = Field(default=1000, gt=0)
     """Rings that may wait in the queue for a worker, of all runs together."""

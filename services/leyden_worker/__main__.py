@@ -66,7 +66,7 @@ def _listener(settings: WorkerSettings, supervisor: Supervisor, loop: asyncio.Ab
         with contextlib.suppress(CancelledError):
             asyncio.run_coroutine_threadsafe(supervisor.supervise(run, episode), loop).result()
 
-    return Listener(make_celery(settings.redis_url), settings.concurrency, answer)
+    return Listener(make_celery(settings.broker_url), settings.concurrency, answer)
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def answers_ping(url: str) -> bool:
 
 
 @contextmanager
-def redis_server(folder: Path, port: int | None = None, appendonly: bool = False) -> Iterator[str]:
+def redis_server(folder: Path, port: int | None = None, appendonly: bool = True) -> Iterator[str]:
     """Run a Redis; yields `redis://host:port`."""
     port = port or find_port()
     folder.mkdir(parents=True, exist_ok=True)

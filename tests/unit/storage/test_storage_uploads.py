@@ -31,12 +31,12 @@ def store(tmp_path) -> CountingStore:
 
 def put(store: LocalStore, sizes: list[int], batch: str = BATCH) -> list[Task]:
     tasks = [Task.of(TaskInput(input=f"Wörter {n} \u2028\x85\r")) for n in range(sum(sizes))]
+    upload = StoredUpload(batch=batch, asked=TaskUpload(samples=2), digest=DIGEST, part_lines=sizes, created=1.0)
     done = 0
     for part, size in enumerate(sizes):
         lines = [line_of(task.model_dump(exclude={"id"})) + b"\n" for task in tasks[done : done + size]]
-        store.put(task_part_key("r", part_folder(DIGEST), part), b"".join(lines))
+        store.put(task_part_key("r", part_folder(upload), part), b"".join(lines))
         done += size
-    upload = StoredUpload(batch=batch, asked=TaskUpload(samples=2), digest=DIGEST, part_lines=sizes, created=1.0)
     store.put(upload_key("r", batch), upload.model_dump_json().encode())
     return tasks
 
@@ -77,7 +77,7 @@ def test_only_uploads_with_a_manifest_are_listed(store: CountingStore) -> None:
 @pytest.mark.parametrize("damage", [b"", b'{"input":1}\n', b'{"id":"0123', b"x\n" * 2])
 def test_a_damaged_part_is_noticed(store: CountingStore, damage: bytes) -> None:
     put(store, [2])
-    store.put(task_part_key("r", part_folder(DIGEST), 0), damage)
+    store.put(task_part_key("r", part_folder(read_upload(store, "r", BATCH)), 0), damage)
     with pytest.raises(StoreError, match="00000.jsonl"):
         UploadReader(store, "r", BATCH).tasks(0, 1)
 
