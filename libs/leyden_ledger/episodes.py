@@ -57,7 +57,8 @@ class Episodes:
 
     async def due(self, run: str, limit: int, ring_again_s: float) -> list[str]:
         """Return episodes to ring for; each comes again after `ring_again_s` unless it has been claimed."""
-        return await self._scripts.run("due", run, (limit, int(ring_again_s * 1000)))
+        text = await self._scripts.run("due", run, (limit, int(ring_again_s * 1000)))
+        return text.split("\n") if text else []
 
     async def claim(self, run: str, episode: str, worker: str, lease_s: float) -> Claim | None:
         """Start an attempt, or None if the episode is not waiting for one, or may not start now."""

@@ -54,7 +54,8 @@ class Dispatcher:
     async def _look(self, run: str) -> Standing | None:
         try:
             standing = await self._ledger.episodes.look(run)
-            if standing.pending and await self._feeder.feed(run):
+            # What somebody else is entering is rung for as it comes.
+            if standing.pending and not self._feeder.busy(run) and await self._feeder.feed(run):
                 standing = await self._ledger.episodes.look(run)
         except Exception as error:  # one run's trouble must not stop the others
             telemetry.LOOP_FAILURES.labels("dispatcher").inc()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass, field
 
 from leyden_contracts import group_id
 from leyden_ledger import Ledger, NewGroup, Window
@@ -9,6 +10,14 @@ from leyden_storage import ObjectStore
 from leyden_storage.uploads import StoredTask, UploadReader
 
 _KEPT_READERS = 8
+_AT_ONCE = 2500
+"""Groups that are read at a time: a long window holds up neither the loop nor, for long, the memory."""
+
+
+@dataclass
+class _Turn:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
 
 
 class Feeder:
@@ -19,23 +28,46 @@ class Feeder:
         self._ledger = ledger
         self._store = store
         self._ahead = ahead
-        self._lock = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._readers: OrderedDict[tuple[str, str], UploadReader] = OrderedDict()
+        self._turns: dict[str, _Turn] = {}
+
+    def busy(self, run: str) -> bool:
+        """Say whether `run` is being fed by this process."""
+        return run in self._turns
 
     async def feed(self, run: str) -> int:
-        """Enter what there is room for; return how many groups that were. Raises StoreError, redis.RedisError."""
-        return sum([await self._enter(run, window) for window in await self._ledger.uploads.windows(run, self._ahead)])
+        """Enter what there is room for; return how many groups that were. Raises StoreError, redis.RedisError.
+
+        Who comes second waits, and finds that little is left: two at once would read everything twice.
+        """
+        turn = self._turns.setdefault(run, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                windows = await self._ledger.uploads.windows(run, self._ahead)
+                return sum([await self._enter(run, window) for window in windows])
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[run]
 
     async def _enter(self, run: str, window: Window) -> int:
-        async with self._lock:  # a reader serves one thread at a time
-            tasks = await asyncio.to_thread(self._read, run, window)
-        groups = [NewGroup(group_id(task.id, window.batch, task.number), task.id, task.ref) for task in tasks]
-        return await self._ledger.uploads.enter(run, window.batch, window.start, groups)
+        entered, end = 0, window.start + window.count
+        for start in range(window.start, end, _AT_ONCE):
+            async with self._reading:  # a reader serves one thread at a time
+                tasks = await asyncio.to_thread(self._read, run, window.batch, start, min(_AT_ONCE, end - start))
+            groups = [NewGroup(group_id(task.id, window.batch, task.number), task.id, task.ref) for task in tasks]
+            made = await self._ledger.uploads.enter(run, window.batch, start, groups)
+            entered += made
+            if made < len(groups):
+                break
+        return entered
 
-    def _read(self, run: str, window: Window) -> list[StoredTask]:
-        name = (run, window.batch)
-        reader = self._readers.pop(name, None) or UploadReader(self._store, run, window.batch)
+    def _read(self, run: str, batch: str, start: int, count: int) -> list[StoredTask]:
+        name = (run, batch)
+        reader = self._readers.pop(name, None) or UploadReader(self._store, run, batch)
         self._readers[name] = reader
         if len(self._readers) > _KEPT_READERS:
             self._readers.popitem(last=False)
-        return reader.tasks(window.start, window.count)
+        return reader.tasks(start, count)

@@ -13,7 +13,7 @@ from redis import RedisError
 
 from leyden_ledger.durability import dangers
 from leyden_ledger.recovery import stored_runs
-from leyden_runtime.doorbell import make_celery, ring, waiting
+from leyden_runtime.doorbell import LONGEST_QUEUE, make_celery, ring, waiting
 from leyden_runtime.logs import configure_logs
 from leyden_runtime.settings import load_settings
 from leyden_runtime.shutdown import stop_event
@@ -102,7 +102,8 @@ async def _serve(parts: Parts) -> int:
 def _loops(parts: Parts) -> list[Coroutine[None, None, None]]:
     settings, ledger, stop = parts.settings, parts.ledger, parts.stop
     celery = make_celery(settings.broker_url)
-    dispatcher = Dispatcher(ledger, parts.feeder, partial(ring, celery), partial(waiting, celery), settings)
+    sound = partial(ring, celery, longest=max(LONGEST_QUEUE, settings.rings_ahead))
+    dispatcher = Dispatcher(ledger, parts.feeder, sound, partial(waiting, celery), settings)
     return [
         forever("dispatcher", dispatcher.round, settings.dispatch_poll_s, stop),
         forever("reconciler", partial(reconcile, ledger, settings), settings.reconcile_s, stop),

@@ -4,11 +4,11 @@ import base64
 import json
 import socket
 import time
+import uuid
 
 import pytest
 import redis
 
-from leyden_runtime import doorbell
 from leyden_runtime.doorbell import QUEUE, TASK, make_celery, ring
 
 
@@ -29,17 +29,15 @@ def test_a_ring_is_the_message_that_celery_itself_would_send(redis_url: str) -> 
     assert _without(ours["properties"], *tags) == _without(theirs["properties"], *tags)
     assert _without(ours, "headers", "properties") == _without(theirs, "headers", "properties")
     assert ours["headers"]["id"] == ours["properties"]["correlation_id"]
+    assert uuid.UUID(ours["headers"]["id"]).version == 4
 
 
-def test_rings_are_heard_in_their_order_and_never_pile_up_without_end(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doorbell, "LONGEST_QUEUE", 3000)
+def test_rings_are_heard_in_their_order_and_never_pile_up_without_end(redis_url: str) -> None:
     app = make_celery(redis_url)
     client = redis.Redis.from_url(redis_url)
-    ring(app, [("run", f"e{number}") for number in range(2500)])
+    ring(app, [("run", f"e{number}") for number in range(2500)], longest=3000)
     assert client.llen(QUEUE) == 2500
-    ring(app, [("run", f"f{number}") for number in range(1000)])
+    ring(app, [("run", f"f{number}") for number in range(1000)], longest=3000)
     assert client.llen(QUEUE) == 3000
     # The next to be heard: the oldest 500 have gone.
     assert json.loads(_body(client.lindex(QUEUE, -1)))[0] == ["run", "e500"]
@@ -47,6 +45,14 @@ def test_rings_are_heard_in_their_order_and_never_pile_up_without_end(
 
 def _body(message: bytes) -> str:
     return base64.b64decode(json.loads(message)["body"]).decode()
+
+
+def test_every_ring_has_an_id_of_its_own_and_any_name_arrives_unchanged(redis_url: str) -> None:
+    pairs = [(f"run {number}", 'e"%b\\ü') for number in range(1500)]
+    ring(make_celery(redis_url), pairs)
+    messages = redis.Redis.from_url(redis_url).lrange(QUEUE, 0, -1)
+    assert len({json.loads(message)["headers"]["id"] for message in messages}) == 1500
+    assert [tuple(json.loads(_body(message))[0]) for message in reversed(messages)] == pairs
 
 
 def test_ringing_for_nobody_does_nothing(redis_url: str) -> None:

@@ -1,42 +1,57 @@
 -- ARGV: batch, start, then (group, task, reference) repeated. Enters an upload's next groups and their episodes; 0 if
--- somebody else has entered them already.
+-- somebody else has entered them already. The hot path of an upload: one command for many members where there can be.
 local batch, start = ARGV[1], tonumber(ARGV[2])
 local upload = cjson.decode(redis.call('HGET', key('uploads'), batch))
 local purpose, size = upload.purpose, upload.size
 if upload.done or tonumber(redis.call('HGET', key('entered'), batch) or 0) ~= start then return 0 end
 if redis.call('HGET', KEYS[1], 'state') == 'cancelled' then return 0 end
+local eval = purpose == 'eval'
 local attempt = redis.call('HGET', KEYS[1], 'first_attempt')
-local t = now()
+local t = string.format('%d', now())
+local call, state = redis.call, eval and 'released' or 'waiting'
+local orders, due, waiting = {}, {}, {}
+
+-- `unpack` takes some thousands at most.
+local function flush(least)
+  if #orders < least then return end
+  if #orders > 0 then
+    call('ZADD', key('state:queued'), unpack(orders))
+    call('ZADD', key('episodes'), unpack(orders))
+  end
+  if #due > 0 then call('ZADD', key('due'), unpack(due)) end
+  orders, due = {}, {}
+end
+
 local number = start
 for i = 3, #ARGV, 3 do
-  local group = ARGV[i]
-  redis.call('HSET', group_key(group), 'task', ARGV[i + 1], 'task_ref', ARGV[i + 2], 'purpose', purpose, 'size', size,
-    'sequence', upload.sequence + number, 'done', 0, 'state', purpose == 'train' and 'waiting' or 'released')
-  if purpose == 'eval' then redis.call('HSET', group_key(group), 'version', upload.version) end
-  local states, all, due = {}, {}, {}
-  for index = 0, size - 1 do
-    local id = group .. '.' .. index
-    local order = upload.order + number * size + index
-    redis.call('HSET', episode_key(id), 'state', 'queued', 'group', group, 'task', ARGV[i + 1], 'index', index,
-      'purpose', purpose, 'attempt', attempt, 'failures', 0, 'calls', 0, 'sequence', order)
-    states[#states + 1], states[#states + 2] = order, id
-    due[#due + 1], due[#due + 2] = t, id
-  end
-  redis.call('ZADD', key('state:queued'), unpack(states))
-  redis.call('ZADD', key('episodes'), unpack(states))
-  if purpose == 'eval' then
-    redis.call('ZADD', key('due'), unpack(due))
+  local group, task = ARGV[i], ARGV[i + 1]
+  local sequence = upload.sequence + number
+  if eval then
+    call('HSET', group_key(group), 'state', state, 'task', task, 'task_ref', ARGV[i + 2], 'purpose', purpose,
+      'size', size, 'sequence', sequence, 'version', upload.version)
   else
-    redis.call('RPUSH', key('waiting'), group)
+    call('HSET', group_key(group), 'state', state, 'task', task, 'task_ref', ARGV[i + 2], 'purpose', purpose,
+      'size', size, 'sequence', sequence)
   end
+  for index = 0, size - 1 do
+    local id, order = group .. '.' .. index, upload.order + number * size + index
+    call('HSET', episode_key(id), 'state', 'queued', 'attempt', attempt, 'purpose', purpose, 'sequence', order,
+      'group', group, 'task', task, 'index', index, 'calls', '0')
+    orders[#orders + 1], orders[#orders + 2] = order, id
+    if eval then due[#due + 1], due[#due + 2] = t, id end
+  end
+  if not eval then waiting[#waiting + 1] = group end
+  flush(1000)
   number = number + 1
 end
-redis.call('HSET', key('entered'), batch, number)
-redis.call('HINCRBY', KEYS[1], 'pending:' .. purpose, -(number - start) * size)
+flush(0)
+if #waiting > 0 then call('RPUSH', key('waiting'), unpack(waiting)) end
+call('HSET', key('entered'), batch, number)
+call('HINCRBY', KEYS[1], 'pending:' .. purpose, -(number - start) * size)
 if number == upload.groups then
-  redis.call('LREM', key('lane:' .. purpose), 1, batch)
-  redis.call('HDEL', key('entered'), batch)
+  call('LREM', key('lane:' .. purpose), 1, batch)
+  call('HDEL', key('entered'), batch)
   upload.done = true
-  redis.call('HSET', key('uploads'), batch, cjson.encode(upload))
+  call('HSET', key('uploads'), batch, cjson.encode(upload))
 end
 return number - start
