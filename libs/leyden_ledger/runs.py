@@ -1,7 +1,7 @@
 """Runs: created once, sealed when no more tasks come, finished when the learner has consumed the last group."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from leyden_contracts import TERMINAL_STATES, RunSpec
@@ -9,6 +9,7 @@ from leyden_ledger.errors import RunNotFound
 from leyden_ledger.store import ACTIVE, RESTING, Scripts, key
 
 _RUNS = "leyden:runs"
+PURPOSES = ("train", "eval")
 
 
 class RunState(StrEnum):
@@ -45,6 +46,9 @@ class RunSummary:
     """Why no episode starts at the moment: `paused` or `recovering`."""
     pending: int = 0
     """Episodes of the queued ones that are in the object store, and not yet in Redis."""
+    episodes_accepted: int = 0
+    never_entered: dict[str, int] = field(default_factory=dict)
+    """Purpose -> cancelled episodes that were never in Redis."""
 
     @property
     def unfinished(self) -> int:
@@ -167,8 +171,16 @@ class Runs:
             version_published=int(head["published"]),
             version_ready=int(head["ready"]),
             held=head.get("held"),
-            pending=sum(int(head.get(f"pending:{purpose}", 0)) for purpose in ("train", "eval")),
+            episodes_accepted=int(head["episodes_accepted"]),
+            never_entered={
+                name: int(head[f"never_entered:{name}"]) for name in PURPOSES if f"never_entered:{name}" in head
+            },
+            pending=sum(int(head.get(f"pending:{purpose}", 0)) for purpose in PURPOSES),
         )
+
+
+def _by_purpose(head: dict[str, str], name: str) -> dict[str, int]:
+    return {purpose: int(head[f"{name}:{purpose}"]) for purpose in PURPOSES if f"{name}:{purpose}" in head}
 
 
 def _tenants(tenant: str) -> str:
