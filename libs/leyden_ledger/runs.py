@@ -172,10 +172,8 @@ class Runs:
             version_ready=int(head["ready"]),
             held=head.get("held"),
             episodes_accepted=int(head["episodes_accepted"]),
-            never_entered={
-                name: int(head[f"never_entered:{name}"]) for name in PURPOSES if f"never_entered:{name}" in head
-            },
-            pending=sum(int(head.get(f"pending:{purpose}", 0)) for purpose in PURPOSES),
+            never_entered=_by_purpose(head, "never_entered"),
+            pending=sum(_by_purpose(head, "pending").values()),
         )
 
 
