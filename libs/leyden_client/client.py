@@ -110,6 +110,10 @@ class LeydenClient:
         )
         return Uploaded.model_validate_json(response.content)
 
+    def retry_failed(self, run: str) -> list[Uploaded]:
+        """Upload the tasks of failed and timed-out episodes again: for training the whole group, else one for one."""
+        return [Uploaded.model_validate(one) for one in self._post(f"/v1/runs/{run}/retry")]
+
     def episodes(
         self, run: str, state: EpisodeState | None = None, purpose: Purpose | None = None, start: int = 0
     ) -> Iterator[Episode]:

@@ -29,6 +29,9 @@ class RunCounters(Message):
     version_ready: int
     pending: int = 0
     """Episodes of the queued ones that no worker can take yet: they wait in the object store."""
+    episodes_accepted: int = 0
+    never_entered: dict[str, int] = {}
+    """Purpose -> cancelled episodes that had not left the object store."""
 
 
 class RunView(Message):

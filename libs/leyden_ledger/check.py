@@ -7,6 +7,7 @@ I5 is checked as far as stored data can show it: nothing is stored under another
 import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from pydantic import ValidationError
 
@@ -15,9 +16,10 @@ from leyden_ledger.archive import Archive
 from leyden_ledger.invariants import INVARIANTS, Facts, Violation
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.store import key
-from leyden_storage import ObjectNotFound, ObjectStore
+from leyden_storage import ObjectNotFound, ObjectStore, StoreError
 from leyden_storage.keys import adapter_prefix, adapter_versions, manifest_key, trajectories_prefix, trajectory_key
 from leyden_storage.trajectories import decode_trajectory
+from leyden_storage.uploads import read_upload
 
 __all__ = ["Violation", "check_run"]
 _PAGE = 2000
@@ -35,6 +37,7 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
     published = (await ledger.runs.summary(run)).version_published
     manifests, digests = await asyncio.to_thread(_read_manifests, store, run, spec.trained_role)
     trajectories, unreadable = await asyncio.to_thread(_read_trajectories, store, store.list(trajectories_prefix(run)))
+    uploads = await ledger.uploads.registered(run)
     summary = await ledger.runs.summary(run)
     episodes: dict[str, Episode] = {}
     archive = Archive(ledger, store)
@@ -51,6 +54,8 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
         spec=spec,
         summary=summary,
         published=published,
+        uploads=uploads,
+        stored_uploads=await asyncio.to_thread(_read_uploads, store, run, uploads),
         episodes=episodes,
         leased=frozenset(await ledger.redis.zrange(key(run, "leases"), 0, -1)),
         rewarded=rewarded,
@@ -60,6 +65,14 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
         replicas=tuple(await ledger.replicas.list()),
         unreadable=unreadable,
     )
+
+
+def _read_uploads(store: ObjectStore, run: str, batches: Iterable[str]) -> dict[str, int]:
+    found = {}
+    for batch in batches:
+        with suppress(StoreError):
+            found[batch] = read_upload(store, run, batch).groups
+    return found
 
 
 def _unseen(run: str, episodes: Iterable[Episode], seen: set[str]) -> Iterator[str]:

@@ -42,6 +42,10 @@ class Facts:
     summary: RunSummary
     published: int
     """Newest published version, read before the store was."""
+    uploads: Mapping[str, int]
+    """Upload -> groups, of those that the ledger has accepted."""
+    stored_uploads: Mapping[str, int]
+    """The same, of those that are whole in the object store."""
     episodes: Mapping[str, Episode]
     leased: frozenset[str]
     rewarded: frozenset[str]
@@ -57,9 +61,17 @@ class Facts:
 
 def endings(facts: Facts) -> Iterator[Violation]:
     """I1: every accepted episode ends in exactly one terminal state."""
-    counted = {name: count for name, count in facts.summary.counts.items() if count}
+    summary = facts.summary
+    counted = {name: count for name, count in summary.counts.items() if count}
     actual = Counter(f"{episode.purpose}:{episode.state}" for episode in facts.episodes.values())
-    settled = all(episode.state in TERMINAL_STATES for episode in facts.episodes.values())
+    actual += Counter({f"{purpose}:cancelled": count for purpose, count in summary.never_entered.items()})
+    known = len(facts.episodes) + summary.pending + sum(summary.never_entered.values())
+    if known < summary.episodes_accepted:
+        yield Violation("I1", "episodes", f"{summary.episodes_accepted} were accepted, but there are {known}")
+    for batch, groups in facts.uploads.items():
+        if facts.stored_uploads.get(batch) != groups:
+            yield Violation("I1", batch, f"this upload of {groups} tasks was accepted, but it is not stored")
+    settled = not summary.pending and all(episode.state in TERMINAL_STATES for episode in facts.episodes.values())
     if settled and counted != dict(actual):
         yield Violation("I1", "counts", f"the ledger counts {counted}, but there are {dict(actual)}")
     for episode in facts.episodes.values():

@@ -1,7 +1,7 @@
 """Runs: created once, sealed when no more tasks come, finished when the learner has consumed the last group."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from leyden_contracts import TERMINAL_STATES, RunSpec
@@ -9,6 +9,7 @@ from leyden_ledger.errors import RunNotFound
 from leyden_ledger.store import ACTIVE, RESTING, Scripts, key
 
 _RUNS = "leyden:runs"
+PURPOSES = ("train", "eval")
 
 
 class RunState(StrEnum):
@@ -45,6 +46,9 @@ class RunSummary:
     """Why no episode starts at the moment: `paused` or `recovering`."""
     pending: int = 0
     """Episodes of the queued ones that are in the object store, and not yet in Redis."""
+    episodes_accepted: int = 0
+    never_entered: dict[str, int] = field(default_factory=dict)
+    """Purpose -> cancelled episodes that were never in Redis."""
 
     @property
     def unfinished(self) -> int:
@@ -76,7 +80,8 @@ class Runs:
         args = (spec.model_dump_json(), bound.groups_per_step, bound.max_staleness, *limits, first_attempt)
         made = await self._scripts.run("create_run", spec.id, args)
         # After the run's own keys, which may live on another node; a retry repairs a crash between the two.
-        await self._redis.sadd(_RUNS, spec.id)
+        for index in (_RUNS, _tenants(spec.tenant)):
+            await self._redis.sadd(index, spec.id)
         await self._scripts.activate(spec.id)
         return bool(made)
 
@@ -87,9 +92,9 @@ class Runs:
             raise RunNotFound(f"there is no run {run!r}")
         return RunSpec.model_validate_json(text)
 
-    async def list(self) -> list[str]:
-        """Return the ids of all runs, in alphabetical order."""
-        return sorted(await self._redis.smembers(_RUNS))
+    async def list(self, tenant: str | None = None) -> list[str]:
+        """Return the ids of all runs, or of a tenant's, in alphabetical order."""
+        return sorted(await self._redis.smembers(_tenants(tenant) if tenant else _RUNS))
 
     async def active(self) -> Sequence[str]:
         """Return the runs that may have work, in alphabetical order."""
@@ -166,5 +171,15 @@ class Runs:
             version_published=int(head["published"]),
             version_ready=int(head["ready"]),
             held=head.get("held"),
-            pending=sum(int(head.get(f"pending:{purpose}", 0)) for purpose in ("train", "eval")),
+            episodes_accepted=int(head["episodes_accepted"]),
+            never_entered=_by_purpose(head, "never_entered"),
+            pending=sum(_by_purpose(head, "pending").values()),
         )
+
+
+def _by_purpose(head: dict[str, str], name: str) -> dict[str, int]:
+    return {purpose: int(head[f"{name}:{purpose}"]) for purpose in PURPOSES if f"{name}:{purpose}" in head}
+
+
+def _tenants(tenant: str) -> str:
+    return f"leyden:tenant:{tenant}:runs"

@@ -37,7 +37,7 @@ class Scripts:
     @classmethod
     def connect(cls, url: str) -> "Scripts":
         """Open a connection pool; nothing is sent yet."""
-        limits = {"socket_timeout": 5, "socket_connect_timeout": 2, "health_check_interval": 15}
+        limits: Any = {"socket_timeout": 5, "socket_connect_timeout": 2, "health_check_interval": 15}
         if url.startswith(_CLUSTER):
             # Its own retries follow slots that move from node to node.
             single = url.replace(_CLUSTER, "redis://", 1)

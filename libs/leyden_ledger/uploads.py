@@ -118,6 +118,7 @@ class Uploads:
         known = json.loads(upload or "{}")
         return known["groups"] if known.get("done") else int(count or 0)
 
-    async def batches(self, run: str) -> set[str]:
-        """Return the uploads that have been registered."""
-        return set(await self._redis.hkeys(key(run, "uploads")))
+    async def registered(self, run: str) -> dict[str, int]:
+        """Return upload -> groups of all that have been registered."""
+        found = await self._redis.hgetall(key(run, "uploads"))
+        return {batch: json.loads(upload)["groups"] for batch, upload in found.items()}

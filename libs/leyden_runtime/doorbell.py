@@ -66,7 +66,7 @@ def _client(url: str) -> Redis:
 
 
 def _messages(pairs: Sequence[tuple[str, str]]) -> Iterator[bytes]:
-    """Yield a message for each (run, episode): one that Celery's parts have made of JSON once, with the ids filled in."""
+    """Yield a message for each (run, episode): what Celery itself would write, with the ids filled in."""
     random = os.urandom(16 * len(pairs)).hex()
     envelope, body = _template()
     for start, (run, episode) in zip(range(0, len(random), 32), pairs, strict=True):

@@ -13,6 +13,10 @@ CLOCK_SKEW_S = 2 * 3600
 """How far apart the clocks of two machines may be. The ledger fences an attempt's token long before it expires."""
 
 
+ALL_TENANTS = "*"
+"""The tenant of an operator's token: it reaches every tenant's runs."""
+
+
 class Scope(StrEnum):
     """What a token may do."""
 

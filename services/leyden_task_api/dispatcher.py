@@ -14,10 +14,10 @@ from leyden_runtime.failpoints import failpoint
 from leyden_task_api import telemetry
 from leyden_task_api.fairness import Demand, deal, interleave
 from leyden_task_api.feeder import Feeder
+from leyden_task_api.owners import Owners
 from leyden_task_api.settings import TaskApiSettings
 
 log = structlog.get_logger()
-_KEPT_RUNS = 10_000
 
 Ring = Callable[[list[tuple[str, str]]], None]
 """Publishes (run, episode) pairs; may block."""
@@ -35,7 +35,7 @@ class Dispatcher:
         self._waiting = waiting
         self._settings = settings
         self._turn = 0
-        self._owners: dict[str, tuple[str, int]] = {}
+        self._owners = Owners(ledger)
 
     async def round(self) -> int:
         """Do what is to be done now; return how many episodes were rung for.
@@ -64,15 +64,11 @@ class Dispatcher:
         return standing
 
     async def _demand(self, run: str, standing: Standing) -> Demand:
-        if standing.due and run not in self._owners:
-            if len(self._owners) >= _KEPT_RUNS:
-                self._owners.clear()
-            try:
-                spec = await self._ledger.runs.get(run)
-            except RunNotFound:
-                return Demand(run, "", 0, 0)
-            self._owners[run] = (spec.tenant, spec.priority)
-        return Demand(run, *self._owners.get(run, ("", 0)), standing.due)
+        try:
+            tenant, priority = await self._owners.of(run)
+        except RunNotFound:
+            return Demand(run, "", 0, 0)
+        return Demand(run, tenant, priority, standing.due)
 
     async def _ring_for(self, shares: dict[str, int]) -> int:
         again = self._settings.ring_again_s

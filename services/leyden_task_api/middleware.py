@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as RequestScope
 
-from leyden_runtime.tokens import Scope, TokenForbidden, TokenInvalid, Tokens
+from leyden_runtime.tokens import Claims, Scope, TokenForbidden, TokenInvalid, Tokens
 from leyden_task_api import telemetry
 from leyden_task_api.problems import ProblemError, problem_response
 from leyden_task_api.settings import TaskApiSettings
@@ -26,7 +26,7 @@ class Authorise:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             return await self._app(scope, receive, send)
         try:
-            self._check(scope)
+            scope["claims"] = self._check(scope)
         except TokenInvalid as error:
             refusal = problem_response(401, str(error), headers={"WWW-Authenticate": "Bearer"})
         except TokenForbidden as error:
@@ -35,13 +35,14 @@ class Authorise:
             return await self._app(scope, receive, send)
         await refusal(scope, receive, send)
 
-    def _check(self, scope: RequestScope) -> None:
+    def _check(self, scope: RequestScope) -> Claims:
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise TokenInvalid("send `Authorization: Bearer <token>`; `leyden token` makes one")
         claims = self._tokens.verify(token.strip(), Scope.API)
         if claims.run is not None and scope["path"].split("/")[1:4] != ["v1", "runs", claims.run]:
             raise TokenForbidden(f"this token is for run {claims.run!r} only")
+        return claims
 
 
 class LimitBody:

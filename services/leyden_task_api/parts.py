@@ -13,6 +13,7 @@ from leyden_runtime.tokens import Tokens
 from leyden_storage import ObjectStore, open_store
 from leyden_task_api.adapters import Adapters
 from leyden_task_api.feeder import Feeder
+from leyden_task_api.owners import Owners
 from leyden_task_api.places import Places
 from leyden_task_api.settings import TaskApiSettings
 
@@ -27,6 +28,7 @@ class Parts:
     adapters: Adapters
     archive: Archive
     feeder: Feeder
+    owners: Owners
     tokens: Tokens
     uploads: Places
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -39,9 +41,9 @@ def open_parts(settings: TaskApiSettings, stop: asyncio.Event) -> Parts:
     store = open_store(settings.store_url, access_key, secret_key)
     tokens = Tokens(settings.signing_key.get_secret_value())
     ledger = Ledger.connect(settings.redis_url)
-    feeder = Feeder(ledger, store, settings.episodes_ahead)
+    feeder, owners = Feeder(ledger, store, settings.episodes_ahead), Owners(ledger)
     places = Places(settings.max_uploads_at_once)
-    return Parts(settings, ledger, store, Adapters(store), Archive(ledger, store), feeder, tokens, places, stop)
+    return Parts(settings, ledger, store, Adapters(store), Archive(ledger, store), feeder, owners, tokens, places, stop)
 
 
 def _parts(request: Request) -> Parts:

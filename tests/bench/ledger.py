@@ -5,7 +5,6 @@ Prints one JSON object a line. Both sides of a ratio take turns in this one run;
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent

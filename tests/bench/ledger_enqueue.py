@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import redis
-
 from ledger_parts import HERE, api_client, middle, new_run, post, service, show
+
 from leyden_runtime.doorbell import QUEUE
 from support.servers import redis_server
 

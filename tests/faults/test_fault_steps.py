@@ -22,7 +22,7 @@ def play_while_killed(fleet: Fleet, points: list[str]) -> None:
     assert len(fleet.episodes(run)) == accepted
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_killed_at_every_step(fleet: Fleet) -> None:
     play_while_killed(fleet, PLACES)
 

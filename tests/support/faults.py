@@ -53,7 +53,7 @@ class Fleet:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._unlike: set[str] = set()
         """Parts that run with a failpoint or other settings."""
-        self.client = LeydenClient(deployment.url("task_api"), deployment.token, patience_s=30)
+        self.client = LeydenClient(deployment.url("task_api"), deployment.token, patience_s=120)
 
     # Processes
 
@@ -196,7 +196,7 @@ class Fleet:
             counts[name.partition(":")[2]] += count
         return +counts
 
-    def outcome(self, run: str, episodes: int, seconds: float = 60) -> dict[str, int]:
+    def outcome(self, run: str, episodes: int, seconds: float = 120) -> dict[str, int]:
         """Wait until all `episodes` have ended, and the checker finds nothing; return state -> episodes."""
 
         def over() -> bool:

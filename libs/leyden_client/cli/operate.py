@@ -52,13 +52,14 @@ def recover(context: typer.Context) -> None:
 def token(
     days: Annotated[float, typer.Option(min=0.001, help="Until it expires")] = 30,
     run: Annotated[str | None, typer.Option(help="Good for this run only")] = None,
+    tenant: Annotated[str, typer.Option(help="Good for this tenant's runs; `*` for all tenants'")] = "default",
 ) -> None:
     """Make a token for the task API, signed with LEYDEN_SIGNING_KEY."""
     try:
         tokens = Tokens(os.environ.get("LEYDEN_SIGNING_KEY", ""))
     except ValueError as error:
         raise InputError(str(error)) from error
-    typer.echo(tokens.mint(Scope.API, days * _DAY_S, run=run))
+    typer.echo(tokens.mint(Scope.API, days * _DAY_S, tenant=tenant, run=run))
 
 
 async def _recover(ledger: Ledger, store: ObjectStore) -> list[str]:

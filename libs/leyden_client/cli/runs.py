@@ -86,6 +86,14 @@ def resume(context: typer.Context, run: Run) -> None:
         _print(client.resume(run))
 
 
+@_runs.command("retry")
+def retry(context: typer.Context, run: Run) -> None:
+    """Upload the tasks of failed and timed-out episodes again; those episodes stay as they ended."""
+    with session(context).client() as client:
+        done = client.retry_failed(run)
+    typer.echo(f"{sum(one.groups for one in done)} tasks, {sum(one.episodes for one in done)} episodes")
+
+
 @_tasks.command("upload")
 def upload(
     context: typer.Context,

@@ -6,7 +6,7 @@ for _, purpose in ipairs({ 'train', 'eval' }) do
   local pending = tonumber(redis.call('HGET', KEYS[1], 'pending:' .. purpose) or 0)
   if pending > 0 then
     redis.call('HSET', KEYS[1], 'pending:' .. purpose, 0)
-    redis.call('HINCRBY', KEYS[1], 'never_entered', pending)
+    redis.call('HINCRBY', KEYS[1], 'never_entered:' .. purpose, pending)
     redis.call('HINCRBY', key('counts'), purpose .. ':queued', -pending)
     redis.call('HINCRBY', key('counts'), purpose .. ':cancelled', pending)
   end

@@ -4,13 +4,31 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from leyden_contracts import Problem
 from leyden_contracts.ids import ObjectId, RunId
+from leyden_runtime.tokens import ALL_TENANTS, Claims
+from leyden_task_api.parts import Here
+from leyden_task_api.problems import ProblemError
 
-RunPath = Annotated[RunId, Path()]
+
+def claims_of(request: Request) -> Claims:
+    """Return what the request's token says of its holder."""
+    claims: Claims = request.scope["claims"]
+    return claims
+
+
+async def _owned(parts: Here, claims: Annotated[Claims, Depends(claims_of)], run: Annotated[RunId, Path()]) -> str:
+    tenant, _ = await parts.owners.of(run)
+    if claims.tenant not in (tenant, ALL_TENANTS):
+        raise ProblemError(403, f"run {run!r} belongs to another tenant than this token's ({claims.tenant!r})")
+    return run
+
+
+RunPath = Annotated[RunId, Depends(_owned)]
+"""A run of the token's tenant. Raises RunNotFound, ProblemError (403)."""
 EpisodePath = Annotated[ObjectId, Path()]
 Start = Annotated[int, Query(ge=0, description="How many to skip")]
 PageSize = Annotated[int, Query(ge=1, le=1000)]

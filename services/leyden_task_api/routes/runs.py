@@ -1,25 +1,33 @@
 """Runs: created once, listed, read, sealed."""
 
 import asyncio
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 
 from leyden_contracts import RunSpec, new_run_id
 from leyden_contracts.api import RunList, RunView
 from leyden_ledger import ReplicaStatus, RunState
 from leyden_ledger.recovery import recover_run
+from leyden_runtime.tokens import ALL_TENANTS, Claims
 from leyden_storage.keys import cancelled_key, run_key, sealed_key
 from leyden_task_api.parts import Here, Parts
 from leyden_task_api.problems import ProblemError
-from leyden_task_api.routes.common import PROBLEMS, BoundedRoute, PageSize, RunPath, Start
+from leyden_task_api.routes.common import PROBLEMS, BoundedRoute, PageSize, RunPath, Start, claims_of
 from leyden_task_api.views import run_view
+
+Holder = Annotated[Claims, Depends(claims_of)]
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=BoundedRoute, responses=PROBLEMS)
 
 
 @router.post("/runs", status_code=201)
-async def create_run(parts: Here, spec: RunSpec, response: Response) -> RunView:
+async def create_run(parts: Here, holder: Holder, spec: RunSpec, response: Response) -> RunView:
     """Create a run. The same specification under the same id again answers 200; another one, 409."""
+    if holder.tenant != ALL_TENANTS:
+        if spec.tenant not in (holder.tenant, RunSpec.model_fields["tenant"].default):
+            raise ProblemError(403, f"this token is of tenant {holder.tenant!r}: leave `tenant` out")
+        spec = spec.model_copy(update={"tenant": holder.tenant})
     spec = spec if spec.id else spec.model_copy(update={"id": new_run_id()})
     run, text = str(spec.id), spec.model_dump_json(indent=2).encode()
     if not await asyncio.to_thread(parts.store.create, run_key(run), text):
@@ -35,9 +43,9 @@ async def create_run(parts: Here, spec: RunSpec, response: Response) -> RunView:
 
 
 @router.get("/runs")
-async def list_runs(parts: Here, start: Start = 0, count: PageSize = 100) -> RunList:
-    """List runs by id."""
-    ids = await parts.ledger.runs.list()
+async def list_runs(parts: Here, holder: Holder, start: Start = 0, count: PageSize = 100) -> RunList:
+    """List the tenant's runs by id."""
+    ids = await parts.ledger.runs.list(None if holder.tenant == ALL_TENANTS else holder.tenant)
     runs = await asyncio.gather(*(_view(parts, run) for run in ids[start : start + count]))
     return RunList(runs=runs, next=start + count if start + count < len(ids) else None)
 

@@ -11,6 +11,7 @@ from leyden_contracts.api import Uploaded
 from leyden_task_api.intake import accept, settle_question
 from leyden_task_api.parts import Here
 from leyden_task_api.problems import ProblemError
+from leyden_task_api.retrying import retry_failed
 from leyden_task_api.routes.common import PROBLEMS, RunPath
 from leyden_task_api.upload import Spool, spool_lines
 
@@ -47,6 +48,12 @@ async def upload_tasks(
     with parts.uploads.place(), Spool(asked, parts.settings.max_task_bytes) as spool:
         await _read(request, spool, parts.settings.upload_idle_s)
         return await accept(parts, run, asked, spool, idempotency_key)
+
+
+@router.post("/runs/{run}/retry", status_code=202)
+async def retry(parts: Here, run: RunPath) -> list[Uploaded]:
+    """Upload the tasks of failed and timed-out episodes again; those episodes stay as they ended."""
+    return await retry_failed(parts, run)
 
 
 async def _read(request: Request, spool: Spool, idle_s: float) -> None:

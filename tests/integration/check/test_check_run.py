@@ -10,7 +10,7 @@ from leyden_contracts import AdapterManifest, AttemptResult, RunSpec, Trajectory
 from leyden_ledger import Ledger, ReplicaStatus, SpanNote
 from leyden_ledger.check import check_run
 from leyden_storage import LocalStore
-from leyden_storage.keys import adapter_prefix, manifest_key, trajectory_key
+from leyden_storage.keys import adapter_prefix, manifest_key, trajectory_key, uploads_prefix
 from leyden_storage.trajectories import encode_trajectory, write_trajectory
 from support.episodes import Planned, accept
 
@@ -75,7 +75,7 @@ async def sound(ledger: Ledger, store: LocalStore) -> Ledger:
     """A finished run of one group of two, consumed by version 1."""
     spec = {"id": RUN, "base_model": "m", "agent": "a:b", "grader": "a:c", "group_size": 2}
     await ledger.runs.create(RunSpec.model_validate(spec | {"algorithm": {"groups_per_step": 1}}))
-    await accept(ledger, RUN, [Planned("g")])
+    await accept(ledger, RUN, [Planned("g")], store)
     await ledger.episodes.release(RUN)
     for episode in ("g.0", "g.1"):
         await play(ledger, store, episode)
@@ -108,6 +108,16 @@ async def leased_after_its_end(ledger: Ledger, store: LocalStore) -> None:
 
 async def miscounted(ledger: Ledger, store: LocalStore) -> None:
     await ledger.redis.hincrby(f"leyden:{{{RUN}}}:counts", "train:succeeded", 1)
+
+
+async def forgotten_episode(ledger: Ledger, store: LocalStore) -> None:
+    # Counted as ended, but there is no trace of it.
+    await ledger.redis.zrem(f"leyden:{{{RUN}}}:episodes", "g.0")
+
+
+async def upload_gone(ledger: Ledger, store: LocalStore) -> None:
+    (name,) = store.list(uploads_prefix(RUN))
+    (store._root / name).unlink()
 
 
 async def trajectory_gone(ledger: Ledger, store: LocalStore) -> None:
@@ -180,6 +190,8 @@ async def reward_rewritten(ledger: Ledger, store: LocalStore) -> None:
         ("I1", lost_episode),
         ("I1", leased_after_its_end),
         ("I1", miscounted),
+        ("I1", forgotten_episode),
+        ("I1", upload_gone),
         ("I2", trajectory_gone),
         ("I2", call_missing),
         ("I2", another_attempt_won),

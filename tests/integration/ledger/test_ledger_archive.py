@@ -22,7 +22,7 @@ async def ended(ledger: Ledger, store: LocalStore, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(archive_module, "_PART", 4)
     spec = make_spec(group_size=2, groups_per_step=7)
     await ledger.runs.create(spec.model_copy(update={"episodes": spec.episodes.model_copy(update={"max_attempts": 1})}))
-    await accept(ledger, RUN, [Planned(group) for group in GROUPS])
+    await accept(ledger, RUN, [Planned(group) for group in GROUPS], store)
     await ledger.episodes.release(RUN)
     for group in GROUPS:
         await play(ledger, store, group, [1.0, FAILS])

@@ -32,7 +32,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Ledger]:
 async def _live(ledger: Ledger, store: LocalStore, run: str) -> None:
     spec = make_spec(group_size=2, groups_per_step=2, max_staleness=5).model_copy(update={"id": run})
     await ledger.runs.create(spec)
-    await accept(ledger, run, [Planned("g"), Planned("h")])
+    await accept(ledger, run, [Planned("g"), Planned("h")], store)
     assert (await ledger.episodes.look(run)).due == 4
     assert len(await ledger.episodes.due(run, 10, 5)) == 4
     await play(ledger, store, "g", [1.0, 0.0], run=run)

@@ -34,9 +34,9 @@ async def groups(ledger: Ledger, store: LocalStore) -> list[str]:
     await ledger.runs.create(SPEC)
     stored = [Task.of(TaskInput(input=number)) for number in range(6)]
     lines = b"".join(task_line({"input": number}) + b"\n" for number in range(6))
-    store.put(task_part_key(RUN, part_folder(DIGEST), 0), lines)
     asked = TaskUpload(purpose="train", samples=2)
     upload = StoredUpload(batch=BATCH, asked=asked, digest=DIGEST, part_lines=[6], created=1.0)
+    store.put(task_part_key(RUN, part_folder(upload), 0), lines)
     store.put(upload_key(RUN, BATCH), upload.model_dump_json().encode())
     await ledger.uploads.register(RUN, UPLOAD)
     names = [group_id(task.id, BATCH, number) for number, task in enumerate(stored)]

@@ -72,7 +72,7 @@ async def test_a_sealed_run_takes_evaluations_only(ledger: Ledger) -> None:
 async def test_asking_changes_nothing(ledger: Ledger) -> None:
     assert not (await ledger.uploads.check(RUN, upload())).repeated
     assert (await ledger.runs.summary(RUN)).groups_accepted == 0
-    assert await ledger.uploads.batches(RUN) == set()
+    assert await ledger.uploads.registered(RUN) == {}
 
 
 async def test_the_backlog_has_a_limit(ledger: Ledger) -> None:

@@ -1,0 +1,81 @@
+"""Trying failed episodes again. What has ended stays as it ended (I1): their tasks are uploaded anew."""
+
+import asyncio
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from leyden_contracts import Episode, EpisodeState, TaskUpload
+from leyden_contracts.api import Uploaded
+from leyden_storage.uploads import UploadReader, stored_uploads, task_line
+from leyden_task_api.intake import accept
+from leyden_task_api.parts import Parts
+from leyden_task_api.upload import Spool
+
+_PAGE = 1000
+_FAILED = (EpisodeState.FAILED, EpisodeState.TIMED_OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """One new upload."""
+
+    asked: TaskUpload
+    tasks: list[tuple[str, int]]
+    """(upload, number of the task in it)."""
+
+
+async def retry_failed(parts: Parts, run: str) -> list[Uploaded]:
+    """Upload the tasks of failed and timed-out episodes again: for training the whole group, else one for one.
+
+    Repeating it makes nothing twice, until others have failed. Raises ProblemError, LedgerError, StoreError.
+    """
+    failed = [episode async for episode in _failed(parts, run)]
+    key = "retry:" + hashlib.sha256("\n".join(episode.id for episode in failed).encode()).hexdigest()
+    done = []
+    for number, again in enumerate(await asyncio.to_thread(_plan, parts, run, failed)):
+        with parts.uploads.place(), Spool(again.asked, parts.settings.max_task_bytes) as spool:
+            await asyncio.to_thread(_fill, parts, run, again, spool)
+            done.append(await accept(parts, run, again.asked, spool, f"{key}:{number}"))
+    return done
+
+
+async def _failed(parts: Parts, run: str) -> AsyncIterator[Episode]:
+    for state in _FAILED:
+        start = 0
+        while page := await parts.archive.list(run, state, None, start, _PAGE):
+            start += len(page)
+            for episode in page:
+                yield episode
+
+
+def _plan(parts: Parts, run: str, failed: list[Episode]) -> list[_Again]:
+    """Return what to upload; each original upload makes one, for its parameters are those of the new one."""
+    batches = {batch[:12]: batch for batch in stored_uploads(parts.store, run)}
+    tasks: dict[str, list[int]] = defaultdict(list)
+    for episode in failed:
+        _, batch, number = episode.group.rsplit("-", 2)
+        tasks[batches[batch]].append(int(number))
+    plan = []
+    for batch, numbers in sorted(tasks.items()):
+        asked = UploadReader(parts.store, run, batch).upload.asked
+        if asked.purpose == "train":
+            plan.append(_Again(asked, [(batch, number) for number in sorted(set(numbers))]))
+        else:
+            plan.append(
+                _Again(asked.model_copy(update={"samples": 1}), [(batch, number) for number in sorted(numbers)])
+            )
+    return plan
+
+
+def _fill(parts: Parts, run: str, again: _Again, spool: Spool) -> None:
+    reader = UploadReader(parts.store, run, again.tasks[0][0])
+    for line, (_, number) in enumerate(again.tasks, start=1):
+        (task,) = reader.tasks(number, 1)
+        body = json.loads(task_line(parts.store, run, task.ref))
+        del body["id"]
+        spool.add_line(line, json.dumps(body).encode())
+        if spool.must_write:
+            spool.write()
