@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from leyden_contracts import group_id
 from leyden_ledger import Ledger, NewGroup, Window
 from leyden_storage import ObjectStore
-from leyden_storage.uploads import StoredTask, UploadReader
+from leyden_storage.uploads import UploadReader
 
 _KEPT_READERS = 8
 _AT_ONCE = 2500
@@ -54,20 +54,30 @@ class Feeder:
 
     async def _enter(self, run: str, window: Window) -> int:
         entered, end = 0, window.start + window.count
-        for start in range(window.start, end, _AT_ONCE):
-            async with self._reading:  # a reader serves one thread at a time
-                tasks = await asyncio.to_thread(self._read, run, window.batch, start, min(_AT_ONCE, end - start))
-            groups = [NewGroup(group_id(task.id, window.batch, task.number), task.id, task.ref) for task in tasks]
-            made = await self._ledger.uploads.enter(run, window.batch, start, groups)
+        groups = await self._read(run, window.batch, window.start, end)
+        while groups:
+            start = window.start + entered
+            # The next are read while Redis enters these.
+            made, following = await asyncio.gather(
+                self._ledger.uploads.enter(run, window.batch, start, groups),
+                self._read(run, window.batch, start + len(groups), end),
+            )
             entered += made
-            if made < len(groups):
-                break
+            groups = following if made == len(groups) else []
         return entered
 
-    def _read(self, run: str, batch: str, start: int, count: int) -> list[StoredTask]:
+    async def _read(self, run: str, batch: str, start: int, end: int) -> list[NewGroup]:
+        if start >= end:
+            return []
+        async with self._reading:  # a reader serves one thread at a time
+            return await asyncio.to_thread(self._groups, run, batch, start, min(_AT_ONCE, end - start))
+
+    def _groups(self, run: str, batch: str, start: int, count: int) -> list[NewGroup]:
         name = (run, batch)
         reader = self._readers.pop(name, None) or UploadReader(self._store, run, batch)
         self._readers[name] = reader
         if len(self._readers) > _KEPT_READERS:
             self._readers.popitem(last=False)
-        return reader.tasks(start, count)
+        return [
+            NewGroup(group_id(task.id, batch, task.number), task.id, task.ref) for task in reader.tasks(start, count)
+        ]
