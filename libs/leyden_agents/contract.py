@@ -3,10 +3,10 @@
     agent(input) -> output             input: any JSON value; output: any JSON value
     grader(task, output) -> reward     task: {"id", "input", "expected", "tags"}; reward: a number, or named numbers
 
-Either may be `async`. Nothing here knows of processes, HTTP or storage.
+Either may be `async`. Nothing here knows of processes, HTTP or storage. The process that is forked for
+each attempt holds this file: what it imports, every fork pays for.
 """
 
-import asyncio
 import importlib
 import inspect
 import json
@@ -98,7 +98,11 @@ def grade(grader: Function, task: dict[str, Any], output: Any) -> Grade:
 
 def _call(function: Function, *arguments: Any) -> Any:
     result = function(*arguments)
-    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+    if not inspect.isawaitable(result):
+        return result
+    import asyncio
+
+    return asyncio.run(_awaited(result))
 
 
 async def _awaited(result: Any) -> Any:

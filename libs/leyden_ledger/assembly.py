@@ -64,8 +64,8 @@ class Assembly:
         return bool(await self._scripts.run("refuse", run, (episode, attempt, message)))
 
 
-def _closed(run: str, episode: str, fields: list[str], spans: list[str]) -> Closed:
-    group, task, attempt, purpose, reward, rewards, calls = fields
+def _closed(run: str, episode: str, group: str, fields: list[str], spans: list[str]) -> Closed:
+    task, attempt, purpose, reward, rewards, calls = fields
     segments = {int(call): segment for call, segment in zip(spans[::2], spans[1::2], strict=True)}
     named = json.loads(rewards)
     return Closed(run, group, episode, task, int(attempt), purpose, float(reward), named, int(calls), segments)  # type: ignore[arg-type]

@@ -161,6 +161,7 @@ class Episodes:
 
 
 def _episode(run: str, episode: str, fields: dict[str, str]) -> Episode:
+    group, _, index = episode.rpartition(".")
     return Episode.model_validate(
         {
             "id": episode,
@@ -169,6 +170,9 @@ def _episode(run: str, episode: str, fields: dict[str, str]) -> Episode:
             "policy_version": fields.get("version"),
             "reason": fields.get("reason"),
             "message": fields.get("message", ""),
-            **{name: fields[name] for name in ("group", "task", "index", "purpose", "state", "attempt", "calls")},
+            "group": group,
+            "index": index,
+            "calls": fields.get("calls", 0),
+            **{name: fields[name] for name in ("task", "purpose", "state", "attempt")},
         }
     )

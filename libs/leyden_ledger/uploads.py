@@ -7,6 +7,7 @@ object store the rest.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from leyden_contracts import Purpose
 from leyden_ledger.errors import BacklogFull, Conflict, Sealed
@@ -32,8 +33,7 @@ class NewUpload:
     """Version to evaluate; None for the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewGroup:
+class NewGroup(NamedTuple):
     """A group to enter."""
 
     id: str

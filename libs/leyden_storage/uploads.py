@@ -6,9 +6,9 @@ is used again, can never mix their parts; and parts written twice are the same b
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -22,8 +22,7 @@ MAX_PART_LINES = 10_000
 _REF = re.compile(r"([0-9a-f]{1,32})/([0-9]{1,9})#([0-9]{1,9})\+([0-9]{1,9})")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTask:
+class StoredTask(NamedTuple):
     """One task of an upload, without its content."""
 
     id: str

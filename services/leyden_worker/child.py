@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -73,7 +72,8 @@ def _become(request: Request, ends: Ends) -> None:
     for standard in (1, 2):
         os.dup2(ends.output, standard)
     os.close(ends.output)
-    os.environ.update(request.env)
+    for name, value in request.env.items():  # update() would look at more, and here every page looked at is copied
+        os.environ[name] = value
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if request.memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (request.memory_bytes, request.memory_bytes))
@@ -145,6 +145,8 @@ def flush(seconds: float) -> None:
     force_flush = getattr(telemetry.get_tracer_provider(), "force_flush", None)
     if force_flush is None:
         return
+    import threading  # there already, with the telemetry
+
     # In a thread of its own: exporters retry for longer than they are told to.
     flusher = threading.Thread(target=force_flush, args=(int(seconds * 1000),), daemon=True)
     flusher.start()

@@ -8,13 +8,10 @@ import contextlib
 import importlib
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 
 from leyden_agents.contract import Function, load_function
-
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 @contextlib.contextmanager
@@ -46,8 +43,11 @@ def import_early(reference: str, variables: Collection[str]) -> tuple[Function, 
         function = load_function(reference)
     if not readers:
         return function, []
+    import sysconfig  # not for those who do not need it: see warm_parent.py
+
+    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     late = readers | {reference.partition(":")[0].partition(".")[0]}
-    return function, [name for name in sys.modules if _installed(name) and name.partition(".")[0] not in late]
+    return function, [name for name in sys.modules if _under(installed, name) and name.partition(".")[0] not in late]
 
 
 def import_modules(names: Collection[str]) -> None:
@@ -72,7 +72,7 @@ def _importing(frame: FrameType | None) -> Iterator[str]:
         frame = frame.f_back
 
 
-def _installed(name: str) -> bool:
+def _under(folders: tuple[str, ...], name: str) -> bool:
     spec = getattr(sys.modules[name], "__spec__", None)
     origin = getattr(spec, "origin", None)
-    return isinstance(origin, str) and origin.startswith(_INSTALLED)
+    return isinstance(origin, str) and origin.startswith(folders)

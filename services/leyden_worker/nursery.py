@@ -4,7 +4,6 @@ import contextlib
 import os
 import selectors
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -146,9 +145,8 @@ class Nursery:
         with contextlib.suppress(KeyError):
             self._selector.unregister(born.output)
         os.close(born.output)
-        with open(born.report, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
-            file.seek(0)
-            report = file.read()
+        report = _content(born.report)
+        os.close(born.report)
         how = born.killed or ("exited" if status.si_code == os.CLD_EXITED else "signalled")
         self._ended(Ended(born.request.id, how, status.si_status, born.tail.decode(errors="replace"), report))
 
@@ -161,8 +159,18 @@ def _zombie() -> Any:
         return None
 
 
+def _content(descriptor: int) -> bytes:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    parts = []
+    while part := os.read(descriptor, 2**20):
+        parts.append(part)
+    return b"".join(parts)
+
+
 def _memory_file() -> int:
     if sys.platform == "linux":
         return os.memfd_create("report", os.MFD_CLOEXEC)
+    import tempfile
+
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

@@ -1,7 +1,8 @@
 """`python -m leyden_worker.warm_parent KIND MODULE:FUNCTION`: a process that has imported an agent and forks attempts.
 
 A fresh interpreter for each attempt costs a second; a fork costs milliseconds. This process has a single thread, so
-that forking is safe, and it never runs an agent itself, so that it is always there to enforce deadlines.
+that forking is safe, and it never runs an agent itself, so that it is always there to enforce deadlines. It imports
+little: `threading`, `logging` and `random` each do something in every child, which costs more than the fork itself.
 
 stdin: one request a line, JSON: the fields of `child.Request`, or `{"kill": id}`.
 stdout: one answer a line, JSON. First `{"ready": true, "threads": n}` or `{"refused": why}`; then `{"id", "pid"}` for
@@ -11,13 +12,12 @@ a child that was born, and for one that ended a line that says how many bytes of
 import argparse
 import contextlib
 import gc
+import inspect
 import json
 import os
 import selectors
 import signal
 import sys
-import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class _Server:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._selector.register(self._wakeup, selectors.EVENT_READ, lambda: os.read(self._wakeup, _READ_BYTES))
         self._selector.register(self._requests, selectors.EVENT_READ, self._read)
-        _answer(self._answers, {"ready": True, "threads": threading.active_count()})
+        _answer(self._answers, {"ready": True, "threads": _threads()})
         try:
             while not self._stopping:
                 for key, _ in self._selector.select(self._nursery.patience()):
@@ -134,7 +134,7 @@ def _take_standard_streams() -> tuple[int, int]:
 
 def _load(arguments: argparse.Namespace, requests: int, answers: int) -> Function:
     if arguments.kind == "grader":
-        function = load_function(arguments.reference)
+        function = _warm(load_function(arguments.reference))
         return lambda task, output: grade(function, task, output)._asdict()
     if arguments.modules is not None:
         import_modules(arguments.modules.read_text().split())
@@ -143,11 +143,14 @@ def _load(arguments: argparse.Namespace, requests: int, answers: int) -> Functio
     agent, instead = import_early(arguments.reference, arguments.watch)
     if instead:
         _start_over(instead, requests, answers)
+    _warm(agent)
     return lambda value: run_agent(agent, value)
 
 
 def _start_over(modules: list[str], requests: int, answers: int) -> None:
     """Become a fresh interpreter that has imported `modules`, but not yet the agent."""
+    import tempfile
+
     descriptor, file = tempfile.mkstemp(prefix="leyden-modules-")
     with open(descriptor, "w") as output:  # noqa: PTH123 - a descriptor, not a path
         output.write("\n".join(modules))
@@ -155,6 +158,18 @@ def _start_over(modules: list[str], requests: int, answers: int) -> None:
     os.dup2(answers, 1)
     command = [sys.executable, *sys.orig_argv[1:], "--modules", file]
     os.execv(command[0], command)  # noqa: S606 - our own command line
+
+
+def _threads() -> int:
+    threading = sys.modules.get("threading")
+    return 1 if threading is None else threading.active_count()
+
+
+def _warm(function: Function) -> Function:
+    if inspect.iscoroutinefunction(function):
+        # Every child will run it: import once what that takes.
+        import asyncio  # noqa: F401
+    return function
 
 
 def _answer(descriptor: int, line: dict[str, Any], report: bytes = b"") -> None:

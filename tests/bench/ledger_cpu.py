@@ -1,7 +1,7 @@
 """CPU of the whole life of an episode that does nothing, against a stock Celery task that does nothing, with a result.
 
-Ours: upload, ring, claim, agent and grader (each in a process of its own), close, trajectory, end; task API, worker with
-all its processes, collector and Redis count, and the client. Celery's: `.delay()` and `.get()`, the prefork worker, Redis.
+Ours: upload, ring, claim, agent and grader (each in a process of its own), close, trajectory, end. Task API, worker
+with all its processes, collector, Redis and the client count. Celery's: publisher and prefork worker, and their Redis.
 """
 
 import json
@@ -17,10 +17,10 @@ from pathlib import Path
 
 import psutil
 import redis
-
 from ledger_enqueue import jsonl
 from ledger_parts import HERE, api_client, cpu_seconds, middle, new_run, post, redis_process, service, show
 from ledger_recovery import celery_worker, peer_environment
+
 from leyden_client.client import LeydenClient
 from support.servers import redis_server, wait_for
 
@@ -107,9 +107,7 @@ def measure(count: int, rounds: int) -> list[tuple[Milliseconds, Milliseconds]]:
         api_client(url) as client,
         celery_side(Path(theirs)) as (peer, environment),
     ):
-        return [
-            (our_round(side, client, url, count), celery_round(peer, environment, count)) for _ in range(rounds)
-        ]
+        return [(our_round(side, client, url, count), celery_round(peer, environment, count)) for _ in range(rounds)]
 
 
 def report(count: int, rounds: int) -> None:

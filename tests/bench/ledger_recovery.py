@@ -1,7 +1,7 @@
 """A worker is killed with -9 while it runs something: the seconds until that runs again on another worker.
 
-Celery's answer depends on when the death falls in the other worker's sweep, which comes every 100 s: here the deaths are
-spread evenly over it.
+Celery's answer depends on when the death falls between the sweeps of the other worker, which come every 100 s: here the
+deaths are spread evenly over that time.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 import redis
-
 from ledger_parts import HERE, api_client, middle, new_run, service, show
+
 from leyden_client.client import LeydenClient
 from leyden_contracts import TaskInput
 from support.servers import process, redis_server, wait_for
@@ -96,10 +96,13 @@ def _play_both(client: LeydenClient, run: str, workers: list[psutil.Process]) ->
 
 def celery() -> list[float]:
     """Return the seconds of each death with stock Celery: late acknowledgement, visibility timeout 5 s."""
-    with tempfile.TemporaryDirectory() as name, redis_server(Path(name) / "redis", appendonly=True) as redis_url:
-        with ThreadPoolExecutor(len(AGES_S)) as pool:
-            jobs = enumerate(AGES_S)
-            return list(pool.map(lambda job: _celery_death(Path(name), f"{redis_url}/{job[0]}", job[1]), jobs))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        redis_server(Path(name) / "redis", appendonly=True) as redis_url,
+        ThreadPoolExecutor(len(AGES_S)) as pool,
+    ):
+        jobs = enumerate(AGES_S)
+        return list(pool.map(lambda job: _celery_death(Path(name), f"{redis_url}/{job[0]}", job[1]), jobs))
 
 
 def _celery_death(folder: Path, redis_url: str, age_s: float) -> float:

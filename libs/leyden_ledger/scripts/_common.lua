@@ -37,6 +37,9 @@ local function unfinished()
   return n
 end
 
+-- `episode_id` in leyden_contracts: a group's id, a dot, the index.
+local function group_of(id) return string.match(id, '^(.*)%.%d+$') end
+
 local function get(id, field) return redis.call('HGET', episode_key(id), field) end
 
 local function emit(...)
@@ -87,7 +90,7 @@ end
 local function finish(id, from, to)
   if not move(id, from, to) then return false end
   redis.call('DEL', spans_key(id, get(id, 'attempt')))
-  local group = get(id, 'group')
+  local group = group_of(id)
   local done = redis.call('HINCRBY', group_key(group), 'done', 1)
   if done == tonumber(redis.call('HGET', group_key(group), 'size')) then finish_group(group) end
   return true

@@ -2,10 +2,11 @@
 -- Not before it is due: a doubled doorbell must not cut a back-off short, nor start a group that is held back.
 local id = ARGV[1]
 local e = episode_key(id)
-local f = redis.call('HMGET', e, 'state', 'claim', 'attempt', 'group', 'purpose', 'task')
+local f = redis.call('HMGET', e, 'state', 'claim', 'attempt', 'purpose', 'task')
 local function granted(attempt)
-  local g = redis.call('HMGET', group_key(f[4]), 'task_ref', 'version')
-  return { attempt, f[4], f[5], g[1], g[2] or '', f[6] }
+  local group = group_of(id)
+  local g = redis.call('HMGET', group_key(group), 'task_ref', 'version')
+  return { attempt, group, f[4], g[1], g[2] or '', f[5] }
 end
 -- The same claim again: the first answer was lost on its way.
 if f[1] == 'running' and f[2] == ARGV[4] then return granted(tonumber(f[3])) end

@@ -3,7 +3,7 @@ local t = now()
 local out = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('assembly'), '-inf', t, 'LIMIT', 0, ARGV[1])) do
   redis.call('ZADD', key('assembly'), t + ARGV[2], id)
-  local f = redis.call('HMGET', episode_key(id), 'group', 'task', 'attempt', 'purpose', 'reward', 'rewards', 'calls')
-  out[#out + 1] = { id, f, redis.call('HGETALL', spans_key(id, f[3])) }
+  local f = redis.call('HMGET', episode_key(id), 'task', 'attempt', 'purpose', 'reward', 'rewards', 'calls')
+  out[#out + 1] = { id, group_of(id), f, redis.call('HGETALL', spans_key(id, f[2])) }
 end
 return out

@@ -36,7 +36,7 @@ for i = 3, #ARGV, 3 do
   for index = 0, size - 1 do
     local id, order = group .. '.' .. index, upload.order + number * size + index
     call('HSET', episode_key(id), 'state', 'queued', 'attempt', attempt, 'purpose', purpose, 'sequence', order,
-      'group', group, 'task', task, 'index', index, 'calls', '0')
+      'task', task)
     orders[#orders + 1], orders[#orders + 2] = order, id
     if eval then due[#due + 1], due[#due + 2] = t, id end
   end

@@ -4,9 +4,9 @@ local last = redis.call('HGET', KEYS[1], 'archived_order')
 if not last then return 0 end
 local ids = redis.call('ZRANGEBYSCORE', key('episodes'), '-inf', last, 'LIMIT', 0, ARGV[1])
 for _, id in ipairs(ids) do
-  local f = redis.call('HMGET', episode_key(id), 'group', 'state')
-  redis.call('DEL', episode_key(id), group_key(f[1]))
-  redis.call('ZREM', key('state:' .. f[2]), id)
+  local state = get(id, 'state')
+  redis.call('DEL', episode_key(id), group_key(group_of(id)))
+  redis.call('ZREM', key('state:' .. state), id)
   redis.call('ZREM', key('episodes'), id)
 end
 if redis.call('ZCARD', key('episodes')) == 0 then
