@@ -73,7 +73,7 @@ async def test_a_model_that_cannot_be_loaded_ends_with_code_2(
     [
         ({"MODEL": "/nonexistent"}, "not a model"),
         ({"API_KEY": ""}, "LEYDEN_ENGINE_API_KEY"),
-        ({"MAX_BATCH": "0"}, "max_batch"),
+        ({"MAX_BATCH": "0"}, "LEYDEN_ENGINE_MAX_BATCH"),
         ({"SPEED": "11"}, "LEYDEN_ENGINE_SPEED"),
     ],
 )

@@ -19,13 +19,13 @@ GOOD = {"REPLICA_URL": "http://r:1", "REPLICA_ID": "r", "BASE_MODEL": "m"}
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"REPLICA_URL": "localhost:8000"}, "replica_url"),
-        ({"REPLICA_ID": "../x"}, "replica_id"),
-        ({"REPLICA_ID": None}, "replica_id"),
+        ({"REPLICA_URL": "localhost:8000"}, "LEYDEN_ADAPTER_LOADER_REPLICA_URL"),
+        ({"REPLICA_ID": "../x"}, "LEYDEN_ADAPTER_LOADER_REPLICA_ID"),
+        ({"REPLICA_ID": None}, "LEYDEN_ADAPTER_LOADER_REPLICA_ID"),
         ({"CACHE_DIR": "relative"}, "absolute"),
         ({"CACHE_DIR": "/dev/null/x"}, "/dev/null"),
-        ({"BASE_MODEL": ""}, "base_model"),
-        ({"POLL_S": "0"}, "poll_s"),
+        ({"BASE_MODEL": ""}, "LEYDEN_ADAPTER_LOADER_BASE_MODEL"),
+        ({"POLL_S": "0"}, "LEYDEN_ADAPTER_LOADER_POLL_S"),
         ({"SPEED": "11"}, "LEYDEN_ADAPTER_LOADER_SPEED"),
     ],
 )
