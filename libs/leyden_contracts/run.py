@@ -69,6 +69,8 @@ class EpisodeRules(Message):
     timeout_s: float = Field(default=300, gt=0)
     """From the agent's start to its kill."""
     max_attempts: int = Field(default=3, ge=1, le=20)
+    """Attempts that may fail before the episode has failed. Those that `infrastructure` or an `incomplete_trace` spoilt
+    count a fifth."""
     max_running: int | None = Field(default=None, ge=1)
     """Episodes of this run at the same time; None is no limit of its own."""
     max_calls: int = Field(default=200, ge=1)

@@ -249,7 +249,7 @@ def _server_pid(port: int) -> int:
     [
         ({"LEYDEN_SIGNING_KEY": "short"}, "LEYDEN_SIGNING_KEY must have 32 characters"),
         ({"LEYDEN_WORKER_CONCURENCY": "3"}, "LEYDEN_WORKER_CONCURENCY: no such setting"),
-        ({"LEYDEN_WORKER_LEASE_S": "soon"}, "lease_s"),
+        ({"LEYDEN_WORKER_LEASE_S": "soon"}, "LEYDEN_WORKER_LEASE_S"),
         ({"LEYDEN_STORE_URL": "ftp://nowhere"}, "settings:"),
     ],
 )

@@ -22,6 +22,9 @@ http://{{ .root.Release.Name }}-{{ .component }}:{{ .port }}
 
 {{- define "leyden.env" -}}
 - {name: LEYDEN_REDIS_URL, value: {{ .root.Values.redisUrl | quote }}}
+{{- with .root.Values.brokerUrl }}
+- {name: LEYDEN_BROKER_URL, value: {{ . | quote }}}
+{{- end }}
 - {name: LEYDEN_STORE_URL, value: {{ .root.Values.storeUrl | quote }}}
 - {name: LEYDEN_GATEWAY_URL, value: {{ include "leyden.url" (dict "root" .root "component" "gateway" "port" 8100) | quote }}}
 - {name: LEYDEN_COLLECTOR_URL, value: {{ include "leyden.url" (dict "root" .root "component" "collector" "port" 4318) | quote }}}

@@ -96,21 +96,28 @@ local function finish(id, from, to)
   return true
 end
 
+-- For one attempt that the agent may spoil, this many may fail by no fault of its own.
+local PATIENCE = 5
+
 -- An attempt that came to nothing: again after a back-off, or the end. Never a reward (I6).
 local function fail(id, from, reason, message)
   local e = episode_key(id)
   redis.call('HINCRBY', key('failures'), reason, 1)
   redis.call('HSET', e, 'reason', reason, 'message', message)
   redis.call('HDEL', e, 'reward', 'rewards', 'output')
-  local failures = redis.call('HINCRBY', e, 'failures', 1)
-  if failures >= tonumber(redis.call('HGET', KEYS[1], 'max_attempts')) then
+  local most = tonumber(redis.call('HGET', KEYS[1], 'max_attempts'))
+  local innocent = reason == 'infrastructure' or reason == 'incomplete_trace'
+  redis.call('HINCRBY', e, innocent and 'mishaps' or 'failures', 1)
+  local f = redis.call('HMGET', e, 'failures', 'mishaps')
+  local failures, mishaps = tonumber(f[1] or 0), tonumber(f[2] or 0)
+  if failures >= most or mishaps >= most * PATIENCE then
     local last = 'failed'
     if reason == 'timeout' then last = 'timed_out' end
     return finish(id, from, last)
   end
   redis.call('DEL', spans_key(id, get(id, 'attempt')))
   if not move(id, from, 'queued') then return false end
-  redis.call('ZADD', key('due'), now() + math.min(500 * 2 ^ (failures - 1), 30000), id)
+  redis.call('ZADD', key('due'), now() + math.min(500 * 2 ^ (failures + mishaps - 1), 30000), id)
   return true
 end
 

@@ -125,6 +125,16 @@ async def test_attempts_run_out(ledger: Ledger, reason: FailureReason, end: str)
     assert (await ledger.runs.summary(RUN)).failures == {reason: 2}
 
 
+async def test_what_is_not_the_agents_fault_costs_it_less(ledger: Ledger) -> None:
+    await make_run(ledger, episodes={"max_attempts": 1})
+    await claimed(ledger, group(size=1))
+    for attempt in range(1, 6):
+        assert await ledger.episodes.close(RUN, "g.0", attempt, failed(FailureReason.INFRASTRUCTURE))
+        assert await state(ledger) is (EpisodeState.QUEUED if attempt < 5 else EpisodeState.FAILED)
+        await ledger.redis.zadd(f"leyden:{{{RUN}}}:due", {"g.0": 1}, xx=True)
+        assert bool(await ledger.episodes.claim(RUN, "g.0", "w", 10)) == (attempt < 5)
+
+
 async def test_a_missing_span_is_retried_and_carries_no_reward(ledger: Ledger) -> None:
     await make_run(ledger)
     await claimed(ledger, group())

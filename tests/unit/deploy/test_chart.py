@@ -13,6 +13,7 @@ CHART = ROOT / "helm/leyden"
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"engine": {"kind": "vllm", "vllmArgs": ["--max-model-len=4096"]}, "agents": {"existingClaim": "my-agents"}},
+    {"redisUrl": "redis+cluster://redis:6379", "brokerUrl": "redis://bell:6379/0"},
 ]
 
 
@@ -60,6 +61,7 @@ def test_every_container_is_confined(values: dict[str, Any]) -> None:
         {"redisURL": "redis://x"},
         {"storeUrl": "file:///data"},
         {"engine": {"kind": "tgi"}},
+        {"brokerUrl": "redis+cluster://redis:6379"},
         {"worker": {"concurrency": 0}},
     ],
 )
@@ -68,13 +70,14 @@ def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
         chart.validate_schema(chart.merge_values(values))
 
 
-def test_every_setting_is_one_that_its_service_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("values", [VARIANTS[0], VARIANTS[-1]])
+def test_every_setting_is_one_that_its_service_reads(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 
     from leyden_runtime.settings import load_settings
 
     seen = set()
-    for document in manifests({}):
+    for document in manifests(values):
         for container in containers(document):
             name = container["name"].replace("-", "_")
             if name == "test":
