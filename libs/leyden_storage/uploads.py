@@ -93,12 +93,12 @@ class UploadReader:
 
     def _read(self, part: int, first: int) -> list[StoredTask]:
         key = task_part_key(self._run, self._folder, part)
-        tasks, offset = [], 0
+        tasks, offset, place = [], 0, f"{self._folder}/{part}#"
         try:
             for number, line in enumerate(self._store.get(key).split(b"\n")[:-1], start=first):
-                ref = f"{self._folder}/{part}#{offset}+{len(line)}"
-                tasks.append(StoredTask(line_id(line), ref, number))
-                offset += len(line) + 1
+                size = len(line)
+                tasks.append(StoredTask(line_id(line), f"{place}{offset}+{size}", number))
+                offset += size + 1
         except ValueError as error:
             raise StoreError(f"{key} is damaged: {error}") from error
         if len(tasks) != self.upload.part_lines[part]:

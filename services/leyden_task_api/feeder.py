@@ -10,7 +10,7 @@ from leyden_storage import ObjectStore
 from leyden_storage.uploads import UploadReader
 
 _KEPT_READERS = 8
-_AT_ONCE = 2500
+_AT_ONCE = 1200
 """Groups that are read at a time: a long window holds up neither the loop nor, for long, the memory."""
 
 
@@ -59,7 +59,7 @@ class Feeder:
             start = window.start + entered
             # The next are read while Redis enters these.
             made, following = await asyncio.gather(
-                self._ledger.uploads.enter(run, window.batch, start, groups),
+                self._ledger.uploads.enter(run, window.batch, start, groups, window.size),
                 self._read(run, window.batch, start + len(groups), end),
             )
             entered += made

@@ -36,7 +36,7 @@ async def enter(ledger: Ledger, run: str, count: int) -> list[str]:
     await ledger.runs.create(RunSpec.model_validate(NOTHING | {"id": run}))
     await ledger.uploads.register(run, NewUpload(BATCH, BATCH, count, 1, "eval"))
     new = list(groups(count))
-    await ledger.uploads.enter(run, BATCH, 0, new)
+    await ledger.uploads.enter(run, BATCH, 0, new, 1)
     return [episode_id(group.id, 0) for group in new]
 
 

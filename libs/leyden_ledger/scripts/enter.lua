@@ -7,7 +7,9 @@ if upload.done or tonumber(redis.call('HGET', key('entered'), batch) or 0) ~= st
 if redis.call('HGET', KEYS[1], 'state') == 'cancelled' then return 0 end
 local eval = purpose == 'eval'
 local attempt = redis.call('HGET', KEYS[1], 'first_attempt')
-local t = string.format('%d', now())
+-- A number is made text once, and as an integer: Redis does it for each use, and as a fraction of 17 digits.
+local function text(number) return string.format('%d', number) end
+local t, size_text = text(now()), text(size)
 local call, state = redis.call, eval and 'released' or 'waiting'
 local orders, due, waiting = {}, {}, {}
 
@@ -25,16 +27,16 @@ end
 local number = start
 for i = 3, #ARGV, 3 do
   local group, task = ARGV[i], ARGV[i + 1]
-  local sequence = upload.sequence + number
+  local sequence = text(upload.sequence + number)
   if eval then
     call('HSET', group_key(group), 'state', state, 'task', task, 'task_ref', ARGV[i + 2], 'purpose', purpose,
-      'size', size, 'sequence', sequence, 'version', upload.version)
+      'size', size_text, 'sequence', sequence, 'version', upload.version)
   else
     call('HSET', group_key(group), 'state', state, 'task', task, 'task_ref', ARGV[i + 2], 'purpose', purpose,
-      'size', size, 'sequence', sequence)
+      'size', size_text, 'sequence', sequence)
   end
   for index = 0, size - 1 do
-    local id, order = group .. '.' .. index, upload.order + number * size + index
+    local id, order = group .. '.' .. index, text(upload.order + number * size + index)
     call('HSET', episode_key(id), 'state', 'queued', 'attempt', attempt, 'purpose', purpose, 'sequence', order,
       'task', task)
     orders[#orders + 1], orders[#orders + 2] = order, id

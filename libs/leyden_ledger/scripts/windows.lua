@@ -1,4 +1,4 @@
--- ARGV: episodes of one purpose that may wait in Redis. Returns {batch, start, count}: which groups to enter next.
+-- ARGV: episodes of one purpose that may wait in Redis. Returns {batch, start, count, size}: which groups to enter next.
 local out = {}
 if not goes_on() then return out end
 for _, purpose in ipairs({ 'train', 'eval' }) do
@@ -10,7 +10,7 @@ for _, purpose in ipairs({ 'train', 'eval' }) do
       local upload = cjson.decode(redis.call('HGET', key('uploads'), batch))
       local entered = tonumber(redis.call('HGET', key('entered'), batch) or 0)
       local count = math.min(upload.groups - entered, math.ceil(room / upload.size))
-      out[#out + 1] = { batch, entered, count }
+      out[#out + 1] = { batch, entered, count, upload.size }
       room = room - count * upload.size
       if room <= 0 then break end
     end

@@ -85,7 +85,7 @@ async def test_what_is_stored_has_happened_and_all_else_runs_again(
     assert summary.rewards["train"] == (2.5, 4)
     assert [group.id for group in await ledger.training.finished_groups(RUN, 0, 9)] == [groups[1], groups[0]]
     assert (await ledger.episodes.get(RUN, f"{groups[2]}.0")).reward == 0.5
-    assert await ledger.uploads.windows(RUN, 100) == [Window(BATCH, 3, 3)], "the others are entered as ever"
+    assert await ledger.uploads.windows(RUN, 100) == [Window(BATCH, 3, 3, 2)], "the others are entered as ever"
 
     assert await ledger.episodes.due(RUN, 10, 1) == [f"{groups[2]}.1"]
     claim = await ledger.episodes.claim(RUN, f"{groups[2]}.1", "w", 10)

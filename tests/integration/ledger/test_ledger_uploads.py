@@ -37,11 +37,11 @@ async def test_the_same_upload_twice_makes_the_same_episodes(ledger: Ledger) -> 
 async def test_windows_follow_the_order_of_acceptance(ledger: Ledger) -> None:
     await ledger.uploads.register(RUN, upload("a", 3))
     await ledger.uploads.register(RUN, upload("b", 600))
-    assert await ledger.uploads.windows(RUN, 10) == [Window("a", 0, 3), Window("b", 0, 2)]
+    assert await ledger.uploads.windows(RUN, 10) == [Window("a", 0, 3, 2), Window("b", 0, 2, 2)]
     await ledger.uploads.enter(RUN, "a", 0, numbered("a", 0, 3))
     assert await ledger.uploads.enter(RUN, "b", 0, numbered("b", 0, 300)) == 300
     assert await ledger.uploads.windows(RUN, 10) == [], "there is enough in Redis"
-    assert await ledger.uploads.windows(RUN, 2000) == [Window("b", 300, 300)]
+    assert await ledger.uploads.windows(RUN, 2000) == [Window("b", 300, 300, 2)]
     assert (await ledger.runs.summary(RUN)).pending == 600
     assert [e.id for e in await ledger.episodes.list(RUN, count=8)][4:] == ["a-2.0", "a-2.1", "b-0.0", "b-0.1"]
 
