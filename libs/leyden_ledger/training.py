@@ -21,13 +21,9 @@ class Training:
         ids = await self._redis.lrange(key(run, "finished"), start, start + count - 1)
         pipe = self._redis.pipeline(transaction=False)
         for group in ids:
-            pipe.hmget(key(run, f"g:{group}"), "task", "purpose", "size", "sequence", "version")
-        names = ("task", "purpose", "size", "sequence", "policy_version")
+            pipe.hmget(key(run, f"g:{group}"), "task", "card")
         rows = await pipe.execute()
-        return [
-            Group.model_validate({"id": group, "run": run, **dict(zip(names, row, strict=True))})
-            for group, row in zip(ids, rows, strict=True)
-        ]
+        return [_group(run, group, task, card) for group, (task, card) in zip(ids, rows, strict=True)]
 
     async def group_episodes(self, run: str, group: Group) -> list[Episode]:
         """Return the group's episodes, by index."""
@@ -49,3 +45,9 @@ class Training:
     async def consumed(self, run: str, groups: int) -> bool:
         """Record that the first `groups` finished groups are in committed checkpoints; False if that was known."""
         return bool(await self._scripts.run("advance", run, ("groups_consumed", groups)))
+
+
+def _group(run: str, group: str, task: str, card: str) -> Group:
+    purpose, size, version, sequence = card.split(" ")
+    fields = {"id": group, "run": run, "task": task, "purpose": purpose, "size": size, "sequence": sequence}
+    return Group.model_validate(fields | ({} if version == "-" else {"policy_version": version}))

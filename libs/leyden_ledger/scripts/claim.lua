@@ -5,8 +5,8 @@ local e = episode_key(id)
 local f = redis.call('HMGET', e, 'state', 'claim', 'attempt', 'purpose', 'task')
 local function granted(attempt)
   local group = group_of(id)
-  local g = redis.call('HMGET', group_key(group), 'task_ref', 'version')
-  return { attempt, group, f[4], g[1], g[2] or '', f[5] }
+  local ref = redis.call('HGET', group_key(group), 'task_ref')
+  return { attempt, group, f[4], ref, card(group).version or '', f[5] }
 end
 -- The same claim again: the first answer was lost on its way.
 if f[1] == 'running' and f[2] == ARGV[4] then return granted(tonumber(f[3])) end

@@ -9,7 +9,7 @@ local eval = purpose == 'eval'
 local attempt = redis.call('HGET', KEYS[1], 'first_attempt')
 -- A number is made text once, and as an integer: Redis does it for each use, and as a fraction of 17 digits.
 local function text(number) return string.format('%d', number) end
-local t, size_text = text(now()), text(size)
+local t, card_start = text(now()), table.concat({ purpose, text(size), eval and upload.version or '-', '' }, ' ')
 local call, state = redis.call, eval and 'released' or 'waiting'
 local orders, due, waiting = {}, {}, {}
 
@@ -27,18 +27,11 @@ end
 local number = start
 for i = 3, #ARGV, 3 do
   local group, task = ARGV[i], ARGV[i + 1]
-  local sequence = text(upload.sequence + number)
-  if eval then
-    call('HSET', group_key(group), 'state', state, 'task', task, 'task_ref', ARGV[i + 2], 'purpose', purpose,
-      'size', size_text, 'sequence', sequence, 'version', upload.version)
-  else
-    call('HSET', group_key(group), 'state', state, 'task', task, 'task_ref', ARGV[i + 2], 'purpose', purpose,
-      'size', size_text, 'sequence', sequence)
-  end
+  call('HSET', group_key(group), 'state', state, 'task', task, 'task_ref', ARGV[i + 2],
+    'card', card_start .. text(upload.sequence + number))
   for index = 0, size - 1 do
     local id, order = group .. '.' .. index, text(upload.order + number * size + index)
-    call('HSET', episode_key(id), 'state', 'queued', 'attempt', attempt, 'purpose', purpose, 'sequence', order,
-      'task', task)
+    call('HSET', episode_key(id), 'state', 'queued', 'attempt', attempt, 'purpose', purpose, 'task', task)
     orders[#orders + 1], orders[#orders + 2] = order, id
     if eval then due[#due + 1], due[#due + 2] = t, id end
   end

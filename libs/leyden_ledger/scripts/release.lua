@@ -11,7 +11,7 @@ while released < room do
   -- A group that was restored has started already, and was counted then.
   if redis.call('HGET', group_key(group), 'state') == 'waiting' then
     redis.call('HSET', group_key(group), 'state', 'released')
-    for i = 0, redis.call('HGET', group_key(group), 'size') - 1 do
+    for i = 0, card(group).size - 1 do
       local id = group .. '.' .. i
       if get(id, 'state') == 'queued' then redis.call('ZADD', key('due'), now(), id) end
     end

@@ -1,15 +1,15 @@
 -- ARGV: group, trained on already?, then (index, attempt, reward, rewards, version, calls) repeated: what the object
 -- store knows of a group whose ledger was lost. What it does not know runs again, unless it is too late for that.
 local group = ARGV[1]
-local f = redis.call('HMGET', group_key(group), 'state', 'size', 'purpose')
-if not f[1] or f[1] == 'finished' then return 0 end
-if f[1] == 'waiting' then
+local state, its = redis.call('HGET', group_key(group), 'state'), card(group)
+if not state or state == 'finished' then return 0 end
+if state == 'waiting' then
   redis.call('HSET', group_key(group), 'state', 'released')
   redis.call('HINCRBY', KEYS[1], 'groups_released', 1)
 end
 for i = 3, #ARGV, 6 do
   local id = group .. '.' .. ARGV[i]
-  local series = f[3] == 'eval' and 'eval:' .. (ARGV[i + 4] == '' and '0' or ARGV[i + 4]) or 'train'
+  local series = its.purpose == 'eval' and 'eval:' .. (ARGV[i + 4] == '' and '0' or ARGV[i + 4]) or 'train'
   if get(id, 'state') == 'queued' then
     redis.call('HSET', episode_key(id), 'attempt', ARGV[i + 1], 'reward', ARGV[i + 2], 'rewards', ARGV[i + 3],
       'calls', ARGV[i + 5])
@@ -19,7 +19,7 @@ for i = 3, #ARGV, 6 do
     finish(id, 'queued', 'succeeded')
   end
 end
-for index = 0, f[2] - 1 do
+for index = 0, its.size - 1 do
   local id = group .. '.' .. index
   if get(id, 'state') == 'queued' then
     if ARGV[2] == '1' then
