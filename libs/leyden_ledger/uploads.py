@@ -16,6 +16,7 @@ from leyden_ledger.store import Scripts, key
 
 _ENTER_AT_ONCE = 400
 """Episodes that one script makes: some 10 ms in which Redis serves nobody else."""
+_UNDER_WAY = 4
 MOST_EPISODES = 20_000_000
 """Episodes that may wait or run in one run."""
 
@@ -109,13 +110,11 @@ class Uploads:
         step = max(_ENTER_AT_ONCE // size, 1)
         entered = 0
         while entered < len(groups):
-            # All on their way at once, so that Redis never waits for us. Should one overtake another, it is refused,
-            # and sent again.
-            rest = (groups[first : first + step] for first in range(entered, len(groups), step))
-            numbers = range(start + entered, start + len(groups), step)
-            made = sum(
-                await asyncio.gather(*(self._enter(run, batch, *part) for part in zip(numbers, rest, strict=True)))
-            )
+            # Several on their way, so that Redis never waits for us. Should one overtake another, it is refused, and
+            # sent again.
+            firsts = range(entered, len(groups), step)[:_UNDER_WAY]
+            parts = ((start + first, groups[first : first + step]) for first in firsts)
+            made = sum(await asyncio.gather(*(self._enter(run, batch, *part) for part in parts)))
             if not made:
                 break
             entered += made
