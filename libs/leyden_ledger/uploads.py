@@ -108,13 +108,16 @@ class Uploads:
         `size` is the upload's, as far as it is known: large groups are entered fewer at a time.
         """
         step = max(_ENTER_AT_ONCE // size, 1)
+        gate = asyncio.Semaphore(_UNDER_WAY)  # so that Redis never waits for us
+
+        async def enter_part(first: int) -> int:
+            async with gate:
+                return await self._enter(run, batch, start + first, groups[first : first + step])
+
         entered = 0
         while entered < len(groups):
-            # Several on their way, so that Redis never waits for us. Should one overtake another, it is refused, and
-            # sent again.
-            firsts = range(entered, len(groups), step)[:_UNDER_WAY]
-            parts = ((start + first, groups[first : first + step]) for first in firsts)
-            made = sum(await asyncio.gather(*(self._enter(run, batch, *part) for part in parts)))
+            # Should one part overtake another it is refused, and sent again.
+            made = sum(await asyncio.gather(*map(enter_part, range(entered, len(groups), step))))
             if not made:
                 break
             entered += made
