@@ -16,6 +16,7 @@ from leyden_ledger.store import Scripts, key
 
 _ENTER_AT_ONCE = 400
 """Episodes that one script makes: some 10 ms in which Redis serves nobody else."""
+_UNDER_WAY = 4
 MOST_EPISODES = 20_000_000
 """Episodes that may wait or run in one run."""
 
@@ -107,15 +108,16 @@ class Uploads:
         `size` is the upload's, as far as it is known: large groups are entered fewer at a time.
         """
         step = max(_ENTER_AT_ONCE // size, 1)
+        gate = asyncio.Semaphore(_UNDER_WAY)  # so that Redis never waits for us
+
+        async def enter_part(first: int) -> int:
+            async with gate:
+                return await self._enter(run, batch, start + first, groups[first : first + step])
+
         entered = 0
         while entered < len(groups):
-            # All on their way at once, so that Redis never waits for us. Should one overtake another, it is refused,
-            # and sent again.
-            rest = (groups[first : first + step] for first in range(entered, len(groups), step))
-            numbers = range(start + entered, start + len(groups), step)
-            made = sum(
-                await asyncio.gather(*(self._enter(run, batch, *part) for part in zip(numbers, rest, strict=True)))
-            )
+            # Should one part overtake another it is refused, and sent again.
+            made = sum(await asyncio.gather(*map(enter_part, range(entered, len(groups), step))))
             if not made:
                 break
             entered += made

@@ -10,7 +10,7 @@ from leyden_storage import ObjectStore
 from leyden_storage.uploads import UploadReader
 
 _KEPT_READERS = 8
-_AT_ONCE = 1200
+_AT_ONCE = 5000
 """Groups that are read at a time: a long window holds up neither the loop nor, for long, the memory."""
 
 
