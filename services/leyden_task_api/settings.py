@@ -36,7 +36,8 @@ class TaskApiSettings(CommonSettings):
     """Unfinished episodes of one run; an upload beyond that is answered with 429."""
     ring_again_s: float = Field(default=10, gt=0)
     """An episode that nobody has claimed by then is rung for again."""
-    reconcile_s: float = Field(default=1, gt=0)
+    reconcile_s: float = Field(default=0.5, gt=0)
+    """How often lost attempts are looked for."""
     trace_grace_s: float = Field(default=30, gt=0)
     """How long a closed attempt may wait for its last spans."""
     archive_after_s: float = Field(default=3600, ge=0)

@@ -20,7 +20,7 @@ class WorkerSettings(CommonSettings):
     """Shown as the holder of an attempt. Empty: host name and pid."""
     concurrency: int = Field(default=32, ge=1, le=1000)
     """Attempts at the same time. They mostly wait for the model."""
-    lease_s: float = Field(default=6, ge=1)
+    lease_s: float = Field(default=5, ge=1)
     """How long an attempt outlives its worker's last sign of life."""
     agent_path: str = "."
     """Folders to import agents and graders from, before all others; separated by `:` as in PYTHONPATH."""

@@ -26,8 +26,8 @@ from support.servers import process, redis_server, wait_for
 
 TARGET_S, TARGET = 10, 0.1
 SWEEP_S = 100
-AGES_S = (15, 48, 82)
-"""Of the surviving worker, when the other dies: its sweeps come 10 s, 110 s... after its start."""
+AGES_S = (20, 50, 80)
+"""Of the surviving worker, when the other dies: a sweep comes when it is about 100 s old."""
 VISIBILITY_S = 5
 
 
@@ -108,14 +108,18 @@ def celery() -> list[float]:
 def _celery_death(folder: Path, redis_url: str, age_s: float) -> float:
     note = folder / f"note-{age_s}"
     environment = peer_environment(redis_url) | {"PEER_VISIBILITY_S": str(VISIBILITY_S)}
-    with ExitStack() as stack:
-        workers = [stack.enter_context(celery_worker(folder, environment, 1)) for _ in range(2)]
-        with redis.Redis.from_url(redis_url) as client:
-            wait_for(lambda: _listening(client, 2), 90, "Celery's workers")
-        time.sleep(age_s)
-        _publish(environment, note)
+    since: dict[psutil.Process, float] = {}
+    with ExitStack() as stack, redis.Redis.from_url(redis_url) as client:
+        for number in (1, 2):
+            worker = stack.enter_context(celery_worker(folder, environment, 1))
+            wait_for(lambda enough=number: _listening(client, enough), 90, "Celery's worker")
+            since[worker] = time.time()
+        # Sent as late as can be: a sweep would hand out what runs for longer than the visibility timeout.
+        _publish(environment, note, max(since.values()) + age_s - 3)
         wait_for(lambda: bool(lines(note)), 60, "Celery's task")
-        holder = next(one for one in workers if one.pid == lines(note)[0][1])
+        holder = next(one for one in since if one.pid == lines(note)[0][1])
+        survivor = next(one for one in since if one is not holder)
+        time.sleep(max(since[survivor] + age_s - time.time(), 0))
         died = kill_family(holder)
         wait_for(lambda: len(lines(note)) > 1, 3 * SWEEP_S, "Celery's second try")
         return lines(note)[1][0] - died
@@ -145,9 +149,11 @@ def celery_worker(folder: Path, environment: dict[str, str], concurrency: int) -
             kill_family(top)
 
 
-def _publish(environment: dict[str, str], note: Path) -> None:
-    code = f"import stock_celery; stock_celery.note.delay({str(note)!r})"
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+def _publish(environment: dict[str, str], note: Path, at: float) -> None:
+    command = [sys.executable, str(HERE / "peers/stock_celery.py"), "note", str(note)]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as publisher:
+        time.sleep(max(at - time.time(), 0))
+        publisher.communicate(timeout=60)
 
 
 def report(theirs: list[float], rounds: int) -> None:

@@ -127,7 +127,10 @@ local function fail(id, from, reason, message)
   end
   redis.call('DEL', spans_key(id, get(id, 'attempt')))
   if not move(id, from, 'queued') then return false end
-  redis.call('ZADD', key('due'), now() + math.min(500 * 2 ^ (failures + mishaps - 1), 30000), id)
+  local pause = math.min(500 * 2 ^ (failures + mishaps - 1), 30000)
+  -- The lease was a pause already; only what loses one worker after the other has to wait.
+  if reason == 'worker_lost' and failures == 1 then pause = 0 end
+  redis.call('ZADD', key('due'), now() + pause, id)
   return true
 end
 

@@ -1,6 +1,7 @@
 """Celery as its manual has it: what `just bench ledger` compares with. Broker and results from PEER_* variables.
 
-Usage: `python stock_celery.py publish N` (a `.delay()` loop), `... results N` (the same, and each result fetched).
+Usage: `python stock_celery.py publish N` (a `.delay()` loop), `... results N` (the same, and each result fetched),
+`... note PATH` (one task, sent when stdin ends).
 As an application: `celery -A stock_celery worker`.
 """
 
@@ -33,6 +34,10 @@ def note(path: str) -> None:
 
 def main() -> None:
     """Publish; print the seconds of it, and those of its CPU."""
+    if sys.argv[1] == "note":
+        sys.stdin.read()
+        note.delay(sys.argv[2])
+        return
     what, count = sys.argv[1], int(sys.argv[2])
     nothing.delay(0)
     started, before = time.perf_counter(), time.process_time()

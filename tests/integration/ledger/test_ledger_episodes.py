@@ -83,6 +83,16 @@ async def test_a_claim_whose_answer_was_lost_is_the_same_claim(ledger: Ledger) -
     assert counted == [1, 1, 2]
 
 
+async def test_the_first_lost_worker_costs_no_pause_and_the_next_one_does(ledger: Ledger) -> None:
+    await make_run(ledger)
+    await claimed(ledger, group(size=1))
+    for free_at_once in (True, False):
+        await ledger.episodes.claim(RUN, "g.0", "w", 10)
+        await ledger.episodes.heartbeat(RUN, "g.0", (await ledger.episodes.get(RUN, "g.0")).attempt, 0)
+        assert await ledger.episodes.expire(RUN, 60) == 1
+        assert (await ledger.episodes.look(RUN)).due == free_at_once
+
+
 async def test_a_lost_lease_fences_the_old_attempt(ledger: Ledger) -> None:
     await make_run(ledger)
     await accept(ledger, RUN, [group()])
