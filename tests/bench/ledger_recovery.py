@@ -26,8 +26,8 @@ from support.servers import process, redis_server, wait_for
 
 TARGET_S, TARGET = 10, 0.1
 SWEEP_S = 100
-AGES_S = (20, 50, 80)
-"""Of the surviving worker, when the other dies: a sweep comes when it is about 100 s old."""
+AGES_S = (7, 40, 73)
+"""Of the surviving worker, when the other dies: one sweep comes with its start, the next when it is about 90 s old."""
 VISIBILITY_S = 5
 
 
