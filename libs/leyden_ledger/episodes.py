@@ -37,6 +37,8 @@ class Standing:
     """Episodes that may be rung for."""
     pending: int
     """Episodes that are in the object store, and not yet in Redis."""
+    unfinished: int
+    """Episodes that have not ended, those pending included."""
 
 
 class Episodes:

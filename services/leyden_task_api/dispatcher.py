@@ -5,6 +5,7 @@ the episodes were uploaded, so that a small run need not wait behind a large one
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import structlog
@@ -18,6 +19,8 @@ from leyden_task_api.owners import Owners
 from leyden_task_api.settings import TaskApiSettings
 
 log = structlog.get_logger()
+_QUIET_S = 0.5
+_QUIET_RUNS = 10_000
 
 Ring = Callable[[list[tuple[str, str]]], None]
 """Publishes (run, episode) pairs; may block."""
@@ -36,13 +39,14 @@ class Dispatcher:
         self._settings = settings
         self._turn = 0
         self._owners = Owners(ledger)
+        self._look_again: dict[str, float] = {}
 
     async def round(self) -> int:
         """Do what is to be done now; return how many episodes were rung for.
 
         A ring that fails loses nothing: the ledger returns the same episodes after `ring_again_s`.
         """
-        runs = await self._ledger.runs.active()
+        runs = [run for run in await self._ledger.runs.active() if self._look_again.get(run, 0) <= time.monotonic()]
         standings = dict(zip(runs, await asyncio.gather(*map(self._look, runs)), strict=True))
         demands = [await self._demand(run, standing) for run, standing in standings.items() if standing]
         if not any(demand.due for demand in demands):
@@ -57,11 +61,21 @@ class Dispatcher:
             # What somebody else is entering is rung for as it comes.
             if standing.pending and not self._feeder.busy(run) and await self._feeder.feed(run):
                 standing = await self._ledger.episodes.look(run)
+            self._note(run, standing)
         except Exception as error:  # one run's trouble must not stop the others
             telemetry.LOOP_FAILURES.labels("dispatcher").inc()
             log.warning("run_not_dispatched", run=run, error=f"{type(error).__name__}: {error}")
             return None
         return standing
+
+    def _note(self, run: str, standing: Standing) -> None:
+        """Leave a run that waits for nothing alone for a while: open runs without episodes must cost little."""
+        if standing.unfinished:
+            self._look_again.pop(run, None)
+            return
+        if len(self._look_again) >= _QUIET_RUNS:
+            self._look_again.clear()
+        self._look_again[run] = time.monotonic() + _QUIET_S
 
     async def _demand(self, run: str, standing: Standing) -> Demand:
         try:

@@ -130,7 +130,8 @@ class Fleet:
             codes = []
             for after in [*chains[name][1:], ""]:
                 codes.append(self.ended(name, 90))
-                self.start(name, after)
+                # One that is armed may be dead again before it has been seen to answer.
+                self.start(name, after, wait=not after)
             return codes
 
         for name, chain in chains.items():

@@ -1,7 +1,7 @@
 -- Lets as many train groups start as the staleness bound allows: with bound s, while version v is the newest that a
 -- replica has proved, the groups of steps 1 to v + 1 + s may run. Returns how many were released, how many episodes may
--- be rung for, and how many are still to be entered.
-if not goes_on() then return { 0, 0, 0 } end
+-- be rung for, how many are still to be entered, and how many have not ended.
+if not goes_on() then return { 0, 0, 0, unfinished() } end
 local f = redis.call('HMGET', KEYS[1], 'groups_released', 'groups_per_step', 'ready', 'max_staleness')
 local room = f[2] * (f[3] + 1 + f[4]) - f[1]
 local released = 0
@@ -22,4 +22,4 @@ if released > 0 then redis.call('HINCRBY', KEYS[1], 'groups_released', released)
 local t = now()
 local due = math.min(redis.call('ZCOUNT', key('due'), '-inf', t), room_to_ring(t))
 local pending = redis.call('HMGET', KEYS[1], 'pending:train', 'pending:eval')
-return { released, math.max(due, 0), tonumber(pending[1] or 0) + tonumber(pending[2] or 0) }
+return { released, math.max(due, 0), tonumber(pending[1] or 0) + tonumber(pending[2] or 0), unfinished() }

@@ -135,3 +135,18 @@ async def test_the_dispatcher_goes_on_after_a_redis_outage_and_a_failed_ring(tmp
         stop.set()
         await loop
         await ledger.aclose()
+
+
+async def test_a_run_without_episodes_is_looked_at_seldom(ledger: Ledger, store: LocalStore) -> None:
+    await ledger.runs.create(RUN)
+    rung: list[tuple[str, str]] = []
+    dispatcher = Dispatcher(ledger, Feeder(ledger, store, 100), rung.extend, lambda: 0, TaskApiSettings())
+    before = (await ledger.redis.info("commandstats"))["cmdstat_evalsha"]["calls"]
+    for _ in range(20):
+        await dispatcher.round()
+    assert (await ledger.redis.info("commandstats"))["cmdstat_evalsha"]["calls"] - before <= 2
+    await accept(ledger, "mine", groups("a"))
+    async with asyncio.timeout(2):
+        while not rung:
+            await dispatcher.round()
+            await asyncio.sleep(0.05)
