@@ -101,6 +101,15 @@ class Episodes:
             raise EpisodeNotFound(f"there is no episode {episode!r} in run {run!r}")
         return bool(done)
 
+    async def retried(self, run: str) -> set[str]:
+        """Return the failed episodes whose tasks have been uploaded again."""
+        return set(await self._redis.smembers(key(run, "retried")))
+
+    async def note_retried(self, run: str, episodes: Sequence[str]) -> None:
+        """Say that the tasks of failed `episodes` have been uploaded again."""
+        if episodes:
+            await self._redis.sadd(key(run, "retried"), *episodes)
+
     async def expire(self, run: str, trace_grace_s: float) -> int:
         """End attempts whose lease ran out or whose spans did not come in time, and what is left of a cancelled run.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from leyden_contracts import Episode, EpisodeState, TaskUpload
 from leyden_contracts.api import Uploaded
-from leyden_storage.uploads import UploadReader, stored_uploads, task_line
+from leyden_storage.uploads import UploadReader, read_upload, stored_uploads, task_line
 from leyden_task_api.intake import accept
 from leyden_task_api.parts import Parts
 from leyden_task_api.upload import Spool
@@ -22,23 +22,28 @@ _FAILED = (EpisodeState.FAILED, EpisodeState.TIMED_OUT)
 class _Again:
     """One new upload."""
 
+    batch: str
+    """The upload that the tasks were in before."""
     asked: TaskUpload
-    tasks: list[tuple[str, int]]
-    """(upload, number of the task in it)."""
+    numbers: list[int]
+    """Of the tasks in that upload."""
 
 
 async def retry_failed(parts: Parts, run: str) -> list[Uploaded]:
     """Upload the tasks of failed and timed-out episodes again: for training the whole group, else one for one.
 
-    Repeating it makes nothing twice, until others have failed. Raises ProblemError, LedgerError, StoreError.
+    Each failure is tried again once; what fails anew may be again. Raises ProblemError, LedgerError, StoreError.
     """
-    failed = [episode async for episode in _failed(parts, run)]
+    retried = await parts.ledger.episodes.retried(run)
+    failed = [episode async for episode in _failed(parts, run) if episode.id not in retried]
     key = "retry:" + hashlib.sha256("\n".join(episode.id for episode in failed).encode()).hexdigest()
     done = []
     for number, again in enumerate(await asyncio.to_thread(_plan, parts, run, failed)):
         with parts.uploads.place(), Spool(again.asked, parts.settings.max_task_bytes) as spool:
             await asyncio.to_thread(_fill, parts, run, again, spool)
             done.append(await accept(parts, run, again.asked, spool, f"{key}:{number}"))
+    # After the uploads: one that was cut off finds the same failures, and by their key the same uploads.
+    await parts.ledger.episodes.note_retried(run, [episode.id for episode in failed])
     return done
 
 
@@ -60,19 +65,17 @@ def _plan(parts: Parts, run: str, failed: list[Episode]) -> list[_Again]:
         tasks[batches[batch]].append(int(number))
     plan = []
     for batch, numbers in sorted(tasks.items()):
-        asked = UploadReader(parts.store, run, batch).upload.asked
+        asked = read_upload(parts.store, run, batch).asked
         if asked.purpose == "train":
-            plan.append(_Again(asked, [(batch, number) for number in sorted(set(numbers))]))
+            plan.append(_Again(batch, asked, sorted(set(numbers))))
         else:
-            plan.append(
-                _Again(asked.model_copy(update={"samples": 1}), [(batch, number) for number in sorted(numbers)])
-            )
+            plan.append(_Again(batch, asked.model_copy(update={"samples": 1}), sorted(numbers)))
     return plan
 
 
 def _fill(parts: Parts, run: str, again: _Again, spool: Spool) -> None:
-    reader = UploadReader(parts.store, run, again.tasks[0][0])
-    for line, (_, number) in enumerate(again.tasks, start=1):
+    reader = UploadReader(parts.store, run, again.batch)
+    for line, number in enumerate(again.numbers, start=1):
         (task,) = reader.tasks(number, 1)
         body = json.loads(task_line(parts.store, run, task.ref))
         del body["id"]

@@ -68,12 +68,28 @@ async def test_failed_episodes_are_tried_again_as_new_ones(http: httpx.Client, l
 
     done = sorted(http.post(f"{URL}/retry").json(), key=lambda one: one["groups"])
     assert [(one["groups"], one["episodes"], one["repeated"]) for one in done] == [(1, 3, False), (2, 2, False)]
-    assert all(one["repeated"] for one in http.post(f"{URL}/retry").json())
+    assert http.post(f"{URL}/retry").json() == [], "each failure is tried again once"
     for id in fail:
         assert (await ledger.episodes.get("mine", id)).state == "failed"
     new = [episode for episode in await ledger.episodes.list("mine") if episode.id not in episodes]
     assert {episode.task for episode in new} == {ours[0].split("-")[0], evals.split("-")[0]}
     assert [episode.purpose for episode in new].count("eval") == 2
+
+    again = next(episode.id for episode in new if episode.purpose == "eval")
+    await end(ledger, {again})
+    (only,) = http.post(f"{URL}/retry").json()
+    assert only["episodes"] == 1, "what failed anew, and not what was tried again before"
+
+
+async def test_a_retry_that_was_cut_off_makes_nothing_twice(http: httpx.Client, ledger: Ledger) -> None:
+    http.post(f"{URL}/tasks", json=[{"input": 1}], params={"purpose": "eval"})
+    (episode,) = await ledger.episodes.list("mine")
+    await end(ledger, {episode.id})
+    assert len(http.post(f"{URL}/retry").json()) == 1
+    await ledger.redis.delete("leyden:{mine}:retried")  # as if it had been killed before it noted this
+    (repeated,) = http.post(f"{URL}/retry").json()
+    assert repeated["repeated"]
+    assert len(await ledger.episodes.list("mine")) == 2
 
 
 async def test_an_archived_run_can_still_be_read(http: httpx.Client, ledger: Ledger, store: LocalStore) -> None:
