@@ -18,7 +18,7 @@ from leyden_contracts.episode import (
 from leyden_contracts.group import Group, GroupState
 from leyden_contracts.ids import RunId, content_id, episode_id, group_id, new_run_id
 from leyden_contracts.problem import Problem
-from leyden_contracts.run import Algorithm, Control, EpisodeRules, LoraShape, Role, RunSpec, Sampling
+from leyden_contracts.run import Algorithm, Bounds, Control, EpisodeRules, LoraShape, Outside, Role, RunSpec, Sampling
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
 from leyden_contracts.upload import StoredUpload
@@ -29,6 +29,7 @@ __all__ = [
     "AdapterManifest",
     "Algorithm",
     "AttemptResult",
+    "Bounds",
     "Call",
     "Control",
     "Episode",
@@ -38,6 +39,7 @@ __all__ = [
     "Group",
     "GroupState",
     "LoraShape",
+    "Outside",
     "Probe",
     "Problem",
     "Purpose",

@@ -53,14 +53,49 @@ class Algorithm(Message):
     control: Control = Control.NONE
 
 
-class Sampling(Message):
-    """Sampling that the run imposes on trained roles; it replaces what the agent asked for."""
+class Bounds(Message):
+    """The agent chooses, within these; what is out of them is moved to the nearer end."""
 
-    temperature: float = Field(default=1.0, gt=0, le=2)
-    eval_temperature: float = Field(default=1.0, ge=0, le=2)
+    low: float = Field(ge=0, le=2)
+    high: float = Field(ge=0, le=2)
+    default: float = Field(default=1.0, ge=0, le=2)
+    """For an agent that says nothing; it is bounded too."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"`low` is above `high` ({self.low} > {self.high}): swap them")
+        return self
+
+
+class Sampling(Message):
+    """How trained roles sample. A number replaces what the agent asked for; bounds leave it a choice."""
+
+    temperature: float | Bounds = 1.0
+    """For training, above 0. The one really used is recorded with each call, and importance ratios use it."""
+    eval_temperature: float | Bounds = 1.0
     """For evaluation episodes. 0 is greedy."""
+    top_p: Literal[1] = 1
+    """For training only the whole distribution: the learner could not compute the ratio of a token that its own nucleus
+    leaves out."""
+    eval_top_p: float | Bounds = 1.0
     max_tokens: int = Field(default=512, ge=1)
     """Upper bound; an agent may ask for less."""
+    eval_max_tokens: int | None = Field(default=None, ge=1)
+    """The same for evaluation; None: `max_tokens`."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        _check_range("temperature", self.temperature, 0, 2, above=True)
+        _check_range("eval_temperature", self.eval_temperature, 0, 2, above=False)
+        _check_range("eval_top_p", self.eval_top_p, 0, 1, above=True)
+        return self
+
+
+def _check_range(name: str, rule: "float | Bounds", low: float, high: float, *, above: bool) -> None:
+    ends = [rule.low, rule.high] if isinstance(rule, Bounds) else [rule]
+    if not all((low < end if above else low <= end) and end <= high for end in ends):
+        raise ValueError(f"`sampling.{name}` must be {'above' if above else 'at least'} {low} and at most {high}")
 
 
 class EpisodeRules(Message):
@@ -77,6 +112,14 @@ class EpisodeRules(Message):
     """LLM calls in one attempt; the next one is refused with 429."""
 
 
+class Outside(Message):
+    """A model of an outside OpenAI-compatible provider. Its address and key are the gateway's settings, by name."""
+
+    provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+    model: str = Field(min_length=1, max_length=200)
+    """As the provider calls it."""
+
+
 class Role(Message):
     """One agent of a multi-agent program."""
 
@@ -84,6 +127,16 @@ class Role(Message):
     """False: frozen to the base model; its calls are recorded and never trained on."""
     models: list[str] = []
     """Model names that agents with a hard-coded model use for this role (`gpt-4o-mini`)."""
+    agents: list[str] = []
+    """Names of agents (OpenTelemetry's `gen_ai.agent.name`, as baggage) whose calls are this role's."""
+    outside: Outside | None = None
+    """Who answers instead of the base model. Its calls are recorded without tokens."""
+
+    @model_validator(mode="after")
+    def _frozen_outside(self) -> Self:
+        if self.outside and self.trained:
+            raise ValueError("a role with `outside` cannot be trained: set `trained: false`")
+        return self
 
 
 class RunSpec(Message):
@@ -124,6 +177,9 @@ class RunSpec(Message):
         names = [name for role in self.roles.values() for name in role.models]
         if len(names) != len(set(names)):
             raise ValueError("a model name may stand for one role only: remove the duplicate from `roles.*.models`")
+        agents = [name for role in self.roles.values() for name in role.agents]
+        if len(agents) != len(set(agents)):
+            raise ValueError("an agent may have one role only: remove the duplicate from `roles.*.agents`")
         if self.algorithm.advantage == "grpo" and self.group_size < 2:
             raise ValueError("`advantage: grpo` compares episodes of one task: set `group_size` to 2 or more")
         if self.algorithm.control is Control.UNPUBLISHED and self.algorithm.max_staleness < 1000:

@@ -39,7 +39,7 @@ class Transition(Call):
     temperature: float
     """As really used by the engine."""
     finish_reason: str
-    """`stop`, `length` or `tool_calls`."""
+    """`stop`, `length`, `tool_calls`, or `cut`: the agent hung up, and these are the tokens that it got."""
     response_id: str
     """The engine's id of the reply; finds the same call in the engine's own log."""
     replica: str

@@ -4,7 +4,7 @@
 """
 
 from leyden_traces import names
-from leyden_traces.calls import FINISH_REASONS, decode_call, encode_call, is_call, span_id, text, trace_id
+from leyden_traces.calls import CUT, FINISH_REASONS, OUTSIDE, decode_call, encode_call, is_call, span_id, text, trace_id
 from leyden_traces.packing import (
     MalformedSpan,
     check_tokens,
@@ -16,7 +16,9 @@ from leyden_traces.packing import (
 from leyden_traces.trajectory import build_trajectory
 
 __all__ = [
+    "CUT",
     "FINISH_REASONS",
+    "OUTSIDE",
     "MalformedSpan",
     "build_trajectory",
     "check_tokens",

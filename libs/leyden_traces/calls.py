@@ -16,7 +16,11 @@ from leyden_traces import names
 from leyden_traces.packing import MalformedSpan, check_tokens, pack_ids, pack_logprobs
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls"})
-"""How a reply may end. Any other end (`abort`, `error`) is no call to train on."""
+"""How an engine may end a reply. Any other end (`abort`, `error`) is no call to train on."""
+CUT = "cut"
+"""How the gateway ends the record of a streamed reply that the agent did not hear out: the tokens that it got."""
+OUTSIDE = "outside:"
+"""Before the name of a provider, in place of a replica's: such a call has no tokens, and is never trained on."""
 
 _LIMITS = {names.ATTEMPT: (1, 2**31), names.CALL: (1, 2**31), names.POLICY_VERSION: (0, 2**31)}
 
@@ -93,7 +97,8 @@ def decode_call(span: Span) -> Transition:
     prompt = _ids(values, names.PROMPT_TOKEN_IDS)
     response = _ids(values, names.RESPONSE_TOKEN_IDS)
     logprobs = _logprobs(values, names.RESPONSE_LOGPROBS)
-    check_tokens(prompt, response, logprobs)
+    if not (_text(values, names.REPLICA).startswith(OUTSIDE) and not prompt + response + logprobs):
+        check_tokens(prompt, response, logprobs)
     try:
         return Transition(
             run=_text(values, names.RUN),
@@ -166,8 +171,8 @@ def _temperature(values: dict[str, AnyValue]) -> float:
 
 def _finish_reason(values: dict[str, AnyValue]) -> str:
     value = _text(values, names.FINISH_REASON)
-    if value not in FINISH_REASONS:
-        raise MalformedSpan(f"{names.FINISH_REASON} must be one of {sorted(FINISH_REASONS)}, not {value!r}")
+    if value not in FINISH_REASONS | {CUT}:
+        raise MalformedSpan(f"{names.FINISH_REASON} must be one of {sorted(FINISH_REASONS | {CUT})}, not {value!r}")
     return value
 
 

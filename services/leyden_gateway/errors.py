@@ -1,8 +1,5 @@
-"""Errors in the shape that OpenAI's clients understand."""
+"""What can go wrong, and as which answer it leaves. Each protocol writes the body in its own words."""
 
-from collections.abc import Awaitable, Callable
-
-import msgspec
 import structlog
 from aiohttp import web
 from redis.exceptions import RedisError
@@ -12,9 +9,6 @@ from leyden_runtime.tokens import TokenForbidden, TokenInvalid
 from leyden_runtime.web import ProblemError
 
 log = structlog.get_logger()
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _LEDGER: dict[type[LedgerError], tuple[int, str]] = {
     Fenced: (409, "attempt_fenced"),
     TooManyCalls: (429, "too_many_calls"),
@@ -38,18 +32,14 @@ class ApiError(Exception):
         self.status, self.code, self.message, self.retry = status, code, message, retry
 
 
-def response(error: ApiError) -> web.Response:
-    """Return `error` as `{"error": {"message", "type", "code"}}`."""
-    kind = "server_error" if error.status >= 500 else _TYPES.get(error.status, "invalid_request_error")
-    body = {"error": {"message": error.message, "type": kind, "param": None, "code": error.code}}
+def response(error: ApiError, body: bytes) -> web.Response:
+    """Return `error` with the body that the client's protocol has for it."""
     headers = {}
     if error.retry is not None:
-        headers["x-should-retry"] = str(error.retry).lower()  # OpenAI's clients obey it.
+        headers["x-should-retry"] = str(error.retry).lower()  # OpenAI's and Anthropic's clients obey it.
     if error.status == 503:
         headers["Retry-After"] = "2"
-    return web.Response(
-        status=error.status, body=msgspec.json.encode(body), content_type="application/json", headers=headers
-    )
+    return web.Response(status=error.status, body=body, content_type="application/json", headers=headers)
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -75,14 +65,3 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(error.status, "not_found" if error.status == 404 else "http_error", error.reason)
     log.error("call_failed", exc_info=error)
     return ApiError(500, "internal_error", f"{type(error).__name__}: see the gateway's log")
-
-
-@web.middleware
-async def openai_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every error under /v1 in OpenAI's shape."""
-    if not request.path.startswith("/v1/"):
-        return await handler(request)
-    try:
-        return await handler(request)
-    except Exception as error:
-        return response(as_api_error(error))

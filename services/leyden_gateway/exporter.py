@@ -34,13 +34,13 @@ _TOO_LARGE_OR_BAD = (400, 413, 422)
 
 
 class Place:
-    """Room for one span."""
+    """Room for the spans of one request."""
 
     def __init__(self, exporter: "Exporter") -> None:
         self._exporter = exporter
 
     def put(self, span: Span) -> None:
-        """Hand over the span."""
+        """Hand over a span."""
         self._exporter._put(span)
 
 
@@ -68,16 +68,16 @@ class Exporter:
         return len(self._spans) + self._unsent
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[Place]:
-        """Keep room for one span while a call is under way. Raises ApiError (503) if there is none."""
-        full = self.pending + self._promised >= self._settings.span_queue
+    def place(self, spans: int = 1) -> Iterator[Place]:
+        """Keep room for some spans while a call is under way. Raises ApiError (503) if there is none."""
+        full = self.pending + self._promised + spans > self._settings.span_queue
         if full or self._bytes >= self._settings.span_queue_bytes:
             raise ApiError(503, "spans_backlog", "the collector is behind; try again", retry=True)
-        self._promised += 1
+        self._promised += spans
         try:
             yield Place(self)
         finally:
-            self._promised -= 1
+            self._promised -= spans
 
     async def run(self) -> None:
         """Send what arrives, for ever."""

@@ -11,6 +11,7 @@ SECONDS = Histogram(
 REPLICA_FAILURES = Counter(
     "leyden_gateway_replica_failures", "Tries that a replica failed, before any byte left", ["replica", "kind"]
 )
+IN_FLIGHT = Gauge("leyden_gateway_calls_in_flight", "Calls under way")
 QUEUE = Gauge("leyden_gateway_span_queue", "Spans that wait for the collector")
 SPANS = Counter("leyden_gateway_spans", "Spans by fate: `exported`, `rejected` or `failed`", ["outcome"])
 EXPORT_RETRIES = Counter("leyden_gateway_span_export_retries", "Requests to the collector that must be repeated")

@@ -1,4 +1,4 @@
-"""Which role a model name stands for. Agents name models; Leyden thinks in roles."""
+"""Which role a call is of. Agents name models; Leyden thinks in roles."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +10,7 @@ from leyden_ledger import Ledger
 
 @dataclass(frozen=True)
 class Roles:
-    """The model names of one run."""
+    """The roles of one run, by the names they go by."""
 
     spec: RunSpec
 
@@ -22,18 +22,38 @@ class Roles:
         prefixed = {f"policy/{name}": name for name in roles}
         return aliases | {"policy": self.spec.trained_role} | prefixed | {name: name for name in roles}
 
-    def role(self, model: str) -> str:
-        """Return the role that `model` stands for. Raises ApiError (404) that lists the names there are."""
-        found = self.by_model.get(model)
+    @cached_property
+    def by_agent(self) -> dict[str, str]:
+        """Agent name -> role."""
+        return {agent: name for name, role in self.spec.roles.items() for agent in role.agents}
+
+    def role(self, model: str, asked: str | None = None, agent: str | None = None) -> str:
+        """Return the role of a call.
+
+        Args:
+            model: the model it names.
+            asked: the role it asks for by header; goes before all else.
+            agent: who makes it; goes before the model.
+
+        Raises:
+            ApiError: 404, that lists the names there are.
+        """
+        if asked is not None:
+            if asked not in self.spec.roles:
+                raise self._unknown("role", asked, self.spec.roles)
+            return asked
+        found = self.by_agent.get(agent or "") or self.by_model.get(model)
         if found is None:
-            known = ", ".join(f"`{name}`" for name in sorted(self.by_model))
-            raise ApiError(
-                404,
-                "model_not_found",
-                f"run `{self.spec.id}` has no model `{model}`; it has {known}. "
-                "Add a name that an agent cannot change to `roles.*.models` of the run",
-            )
+            raise self._unknown("model", model, self.by_model)
         return found
+
+    def _unknown(self, kind: str, name: str, known: dict) -> ApiError:
+        names = ", ".join(f"`{name}`" for name in sorted(known))
+        message = (
+            f"run `{self.spec.id}` has no {kind} `{name[:200]}`; it has {names}. "
+            "Add a name that an agent cannot change to `roles.*.models` of the run"
+        )
+        return ApiError(404, f"{kind}_not_found", message)
 
 
 class RunCache:

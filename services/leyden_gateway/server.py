@@ -3,15 +3,20 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 
 import aiohttp
-import msgspec
 import structlog
 from aiohttp import web
 
-from leyden_gateway.calls import Calls, attempt_of
-from leyden_gateway.errors import openai_errors
+from leyden_gateway.calls import Calls
+from leyden_gateway.dialects import DIALECTS, own_words
 from leyden_gateway.exporter import Exporter
+from leyden_gateway.limits import Limits
+from leyden_gateway.models import Models
+from leyden_gateway.outside import Providers
+from leyden_gateway.plan import Planner
+from leyden_gateway.recording import Recorder
 from leyden_gateway.replicas import Replicas
 from leyden_gateway.roles import RunCache
 from leyden_gateway.settings import GatewaySettings
@@ -23,27 +28,6 @@ from leyden_runtime.tokens import Tokens
 from leyden_runtime.web import make_app
 
 log = structlog.get_logger()
-
-
-class Models:
-    """Handles GET /v1/models: the names that the token's run knows."""
-
-    def __init__(self, tokens: Tokens, runs: RunCache) -> None:
-        self._tokens = tokens
-        self._runs = runs
-
-    async def list(self, request: web.Request) -> web.Response:
-        """List the model names."""
-        run = str(attempt_of(request, self._tokens).run)
-        names = sorted((await self._runs.get(run)).by_model)
-        return _json({"object": "list", "data": [_model(name, run) for name in names]})
-
-    async def get(self, request: web.Request) -> web.Response:
-        """Return one model, if the run has it."""
-        run = str(attempt_of(request, self._tokens).run)
-        name = request.match_info["name"]
-        (await self._runs.get(run)).role(name)
-        return _json(_model(name, run))
 
 
 async def serve(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Event) -> None:
@@ -75,9 +59,15 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
     sending = asyncio.create_task(exporter.run())
     sending.add_done_callback(lambda _: stop.set())
     runs, replicas = RunCache(ledger), Replicas(ledger, settings.replica_refresh_s)
-    upstream = Upstream(session, replicas, secret(settings.engine_api_key), settings.upstream_timeout_s)
-    versions = Versions(ledger, replicas)
-    calls = Calls(tokens, ledger, runs, versions, upstream, exporter, settings.replica_wait_s)
+    calls = Calls(
+        tokens,
+        Planner(ledger, runs, Versions(ledger, replicas), settings.replica_wait_s),
+        Upstream(session, replicas, secret(settings.engine_api_key), settings.upstream_timeout_s),
+        Providers(session, settings.providers, settings.upstream_timeout_s),
+        exporter,
+        Recorder(ledger),
+        Limits(settings.max_calls, settings.max_calls_of_a_run),
+    )
     try:
         yield _app(calls, Models(tokens, runs), settings.max_body_bytes)
     finally:
@@ -91,20 +81,7 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
 
 def _app(calls: Calls, models: Models, max_body_bytes: int) -> web.Application:
     app = make_app(max_body_bytes)
-    app.middlewares.append(openai_errors)
-    app.add_routes(
-        [
-            web.post("/v1/chat/completions", calls.chat),
-            web.get("/v1/models", models.list),
-            web.get("/v1/models/{name:.+}", models.get),
-        ]
-    )
+    app.middlewares.append(own_words)
+    app.add_routes([web.post(path, partial(calls.answer, dialect=dialect)) for path, dialect in DIALECTS.items()])
+    app.add_routes([web.get("/v1/models", models.list), web.get("/v1/models/{name:.+}", models.get)])
     return app
-
-
-def _model(name: str, run: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": run}
-
-
-def _json(value: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

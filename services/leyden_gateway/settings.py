@@ -3,6 +3,7 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from leyden_gateway.outside import Provider
 from leyden_runtime.settings import CommonSettings
 
 
@@ -26,5 +27,11 @@ class GatewaySettings(CommonSettings):
     span_queue: int = Field(default=10_000, ge=1)
     """Spans held while the collector is away; then new calls get 503."""
     span_queue_bytes: int = Field(default=128 * 2**20, ge=1024)
+    max_calls: int = Field(default=10_000, ge=1)
+    """Calls under way at once; one more gets 503."""
+    max_calls_of_a_run: int = Field(default=4_000, ge=1)
+    """The same for one run, with 429, so that no run takes everything."""
+    providers: dict[str, Provider] = {}
+    """Outside OpenAI-compatible providers by name, as JSON: `{"acme": {"url": "https://…/v1", "api_key": "…"}}`."""
     drain_s: float = Field(default=60, ge=0)
     """How long a stopping gateway waits for calls in flight, and then for the collector."""

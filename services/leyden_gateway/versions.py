@@ -1,9 +1,9 @@
 """Which policy version an attempt uses: chosen at its first call, then pinned."""
 
 from leyden_contracts import RunSpec
+from leyden_gateway.callers import Attempt
 from leyden_gateway.replicas import Patience, Replicas
 from leyden_ledger import CallPermit, Ledger
-from leyden_runtime.tokens import Claims
 
 
 class Versions:
@@ -13,7 +13,7 @@ class Versions:
         self._ledger = ledger
         self._replicas = replicas
 
-    async def of(self, who: Claims, permit: CallPermit, spec: RunSpec, role: str, patience: Patience) -> int:
+    async def of(self, attempt: Attempt, permit: CallPermit, spec: RunSpec, role: str, patience: Patience) -> int:
         """Return the version that answers this call: the base for a frozen role, else the attempt's pinned one.
 
         Raises:
@@ -27,7 +27,7 @@ class Versions:
         version = permit.wanted
         if version is None:
             version = await self._newest(spec, role, patience)
-        return await self._ledger.calls.pin(str(who.run), str(who.episode), int(who.attempt or 0), version)
+        return await self._ledger.calls.pin(attempt.run, attempt.episode, attempt.number, version)
 
     async def _newest(self, spec: RunSpec, role: str, patience: Patience) -> int:
         """Return the newest version that is ready, and never one older than the run has reached.

@@ -1,0 +1,59 @@
+"""Who calls: the attempt that a token speaks for, the role it asks for, and the span that the call belongs to."""
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from leyden_runtime.tokens import Claims, Scope, TokenForbidden, Tokens
+from leyden_runtime.web import bearer
+
+ROLE_HEADER = "x-leyden-role"
+_AGENT = "gen_ai.agent.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The attempt that calls."""
+
+    run: str
+    episode: str
+    number: int
+
+
+def claims_of(request: web.Request, tokens: Tokens) -> Claims:
+    """Return what the request's token says. Raises TokenInvalid, TokenForbidden, ProblemError (401)."""
+    # Anthropic's clients send their key in a header of its own.
+    token = request.headers.get("x-api-key") or bearer(request)
+    return tokens.verify(token, Scope.ATTEMPT)
+
+
+def attempt_of(claims: Claims) -> Attempt:
+    """Return the attempt that the token speaks for. Raises TokenForbidden."""
+    if claims.run is None or claims.episode is None or claims.attempt is None:
+        raise TokenForbidden("the token names no attempt")
+    return Attempt(claims.run, claims.episode, claims.attempt)
+
+
+def parent_of(request: web.Request, trace: bytes) -> bytes:
+    """Return the span id of the agent's own span around this call (W3C `traceparent`), or empty bytes."""
+    parts = request.headers.get("traceparent", "").split("-")
+    if len(parts) != 4 or parts[1] != trace.hex():
+        return b""
+    try:
+        parent = bytes.fromhex(parts[2])
+    except ValueError:
+        return b""
+    return parent if len(parent) == 8 else b""
+
+
+def agent_of(request: web.Request) -> str | None:
+    """Return the name of the calling agent, if its telemetry sends it along (W3C `baggage`).
+
+    Not by looking its span up: a span arrives when it has ended, and that is after the calls inside it.
+    """
+    for member in request.headers.get("baggage", "").split(","):
+        name, _, value = member.partition(";")[0].partition("=")
+        if name.strip() == _AGENT:
+            return unquote(value.strip())
+    return None

@@ -1,0 +1,37 @@
+"""The lists of models: the names that the token's run knows."""
+
+import msgspec
+from aiohttp import web
+
+from leyden_gateway.callers import attempt_of, claims_of
+from leyden_gateway.roles import RunCache
+from leyden_runtime.tokens import Tokens
+
+
+class Models:
+    """Handles GET /v1/models."""
+
+    def __init__(self, tokens: Tokens, runs: RunCache) -> None:
+        self._tokens = tokens
+        self._runs = runs
+
+    async def list(self, request: web.Request) -> web.Response:
+        """List the model names."""
+        run = attempt_of(claims_of(request, self._tokens)).run
+        names = sorted((await self._runs.get(run)).by_model)
+        return _json({"object": "list", "data": [_model(name, run) for name in names]})
+
+    async def get(self, request: web.Request) -> web.Response:
+        """Return one model, if the run has it."""
+        run = attempt_of(claims_of(request, self._tokens)).run
+        name = request.match_info["name"]
+        (await self._runs.get(run)).role(name)
+        return _json(_model(name, run))
+
+
+def _model(name: str, run: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": run}
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

@@ -1,0 +1,84 @@
+"""What is to be done for one request: which policy version answers, and how it samples."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from leyden_contracts import RunSpec, adapter_name
+from leyden_gateway.ask import Ask, Endpoint
+from leyden_gateway.callers import Attempt
+from leyden_gateway.replicas import Patience
+from leyden_gateway.roles import RunCache
+from leyden_gateway.sampling import imposed
+from leyden_gateway.versions import Versions
+from leyden_ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One request, decided."""
+
+    spec: RunSpec
+    role: str
+    version: int
+    temperature: float
+    fields: dict[str, Any]
+    endpoint: Endpoint
+    show_logprobs: bool
+    sticky: str
+    """Requests with the same text share a replica's prefix cache: the episode."""
+    patience: Patience
+
+    @property
+    def outside(self) -> bool:
+        """Whether an outside provider answers."""
+        return self.spec.roles[self.role].outside is not None
+
+    def sample(self, index: int) -> "Plan":
+        """Return the plan for one of several samples: a seed that the agent gave would make them all alike."""
+        seed = self.fields.get("seed")
+        if seed is None or index == 0:
+            return self
+        value = msgspec.json.decode(seed) if isinstance(seed, msgspec.Raw) else seed
+        return replace(self, fields={**self.fields, "seed": value + index}) if isinstance(value, int) else self
+
+    @property
+    def model(self) -> str:
+        """The name by which replicas serve the version."""
+        return self.spec.base_model if self.version == 0 else adapter_name(str(self.spec.id), self.role, self.version)
+
+
+class Planner:
+    """Asks the ledger: the fence, the purpose, the version."""
+
+    def __init__(self, ledger: Ledger, runs: RunCache, versions: Versions, replica_wait_s: float) -> None:
+        self._ledger = ledger
+        self._runs = runs
+        self._versions = versions
+        self._replica_wait_s = replica_wait_s
+
+    async def plan(self, attempt: Attempt, ask: Ask, role: str | None, agent: str | None) -> Plan:
+        """Decide for a call of `attempt` that may name a `role` or its `agent`.
+
+        Raises:
+            Fenced, TooManyCalls, EpisodeNotFound, RunNotFound: the ledger's refusals.
+            ApiError: 404 for an unknown model or role; 503 without a replica.
+        """
+        roles = await self._runs.get(attempt.run)
+        name = roles.role(ask.model, role, agent)
+        permit = await self._ledger.calls.begin(attempt.run, attempt.episode, attempt.number)
+        sampled = imposed(ask, roles.spec, name, permit.purpose)
+        patience = Patience(self._replica_wait_s, f"role `{name}` of run `{attempt.run}`")
+        version = await self._versions.of(attempt, permit, roles.spec, name, patience)
+        return Plan(
+            roles.spec,
+            name,
+            version,
+            sampled.temperature,
+            sampled.fields,
+            ask.endpoint,
+            ask.logprobs,
+            attempt.episode,
+            patience,
+        )

@@ -1,0 +1,41 @@
+"""What OpenAI's three endpoints share: errors, usage, and server-sent events."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from leyden_gateway.errors import ApiError
+from leyden_gateway.reply import Reply
+
+EVENT_STREAM = "text/event-stream"
+DONE = b"data: [DONE]\n\n"
+NEVER = frozenset(
+    {"include_reasoning", "return_token_ids", "return_tokens_as_token_ids", "prompt_logprobs", "echo", "stream_options"}
+)
+"""Fields that change what a reply holds; `include_reasoning: false` makes vLLM leave out ids and logprobs."""
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def error_object(error: ApiError) -> dict[str, Any]:
+    """Return the `error` of an answer."""
+    kind = "server_error" if error.status >= 500 else _TYPES.get(error.status, "invalid_request_error")
+    return {"message": error.message, "type": kind, "param": None, "code": error.code}
+
+
+def error_body(error: ApiError) -> bytes:
+    """Return `{"error": {"message", "type", "param", "code"}}`."""
+    return msgspec.json.encode({"error": error_object(error)})
+
+
+def data(event: Any) -> bytes:
+    """Return one server-sent event without a name."""
+    return b"data: %b\n\n" % msgspec.json.encode(event)
+
+
+def usage(replies: Sequence[Reply]) -> Any:
+    """Return the usage of one request: its prompt counts once, its samples together."""
+    if len(replies) == 1:
+        return replies[0].usage
+    prompt, completion = replies[0].prompt_tokens, sum(reply.response_tokens for reply in replies)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

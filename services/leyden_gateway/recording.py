@@ -1,0 +1,75 @@
+"""The record of a call: counted in the ledger when it is about to leave, then handed over as a span."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+
+from leyden_contracts import Transition
+from leyden_gateway.callers import Attempt
+from leyden_gateway.exporter import Place
+from leyden_gateway.plan import Plan
+from leyden_gateway.reply import Reply
+from leyden_ledger import Ledger
+from leyden_runtime.failpoints import failpoint
+from leyden_traces import encode_call, span_id, trace_id
+
+
+class Recorder:
+    """Counts and records calls."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._commits: set[asyncio.Task[None]] = set()
+
+    def call(self, attempt: Attempt, plan: Plan, start_ns: int, parent: bytes, place: Place) -> "Record":
+        """Return the record of a call that came at `start_ns`, to be counted and closed."""
+        return Record(self._ledger, attempt, plan, start_ns, parent, place)
+
+    async def unparted(self, work: Coroutine[None, None, None]) -> None:
+        """Do `work` to its end, even if the agent leaves meanwhile: a count must not be parted from its span."""
+        task = asyncio.create_task(work)
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+        await asyncio.shield(task)
+
+
+class Record:
+    """One call of an attempt."""
+
+    def __init__(
+        self, ledger: Ledger, attempt: Attempt, plan: Plan, start_ns: int, parent: bytes, place: Place
+    ) -> None:
+        self._ledger = ledger
+        self._attempt = attempt
+        self._plan = plan
+        self._start_ns = start_ns
+        self._parent = parent
+        self._place = place
+        self._number = 0
+
+    async def count(self) -> None:
+        """Count the call, which is about to leave. Raises Fenced."""
+        failpoint("gateway.replied")
+        self._number = await self._ledger.calls.count(self._attempt.run, self._attempt.episode, self._attempt.number)
+        failpoint("gateway.counted")
+
+    def close(self, replica: str, reply: Reply) -> None:
+        """Hand over the span of a call that has been counted."""
+        a = self._attempt
+        transition = Transition(
+            run=a.run,
+            episode=a.episode,
+            attempt=a.number,
+            number=self._number,
+            role=self._plan.role,
+            policy_version=self._plan.version,
+            prompt_token_ids=reply.prompt_ids,
+            response_token_ids=reply.response_ids,
+            response_logprobs=reply.logprobs,
+            temperature=self._plan.temperature,
+            finish_reason=reply.finish_reason,
+            response_id=reply.id,
+            replica=replica,
+        )
+        trace, span = trace_id(a.run, a.episode, a.number), span_id(a.run, a.episode, a.number, self._number)
+        self._place.put(encode_call(transition, self._start_ns, time.time_ns(), trace, span, self._parent))
