@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, HttpUrl, SecretStr
 
 from leyden_gateway.errors import ApiError
 from leyden_gateway.plan import Plan
-from leyden_gateway.reply import NOTHING, Reply
+from leyden_gateway.reply import NOTHING, Reply, text_message
 from leyden_traces import FINISH_REASONS, OUTSIDE
 
 
@@ -21,7 +21,8 @@ class Provider(BaseModel):
 
 
 class _Choice(msgspec.Struct):
-    message: msgspec.Raw
+    message: msgspec.Raw = NOTHING
+    text: str = ""
     finish_reason: str | None = None
     logprobs: msgspec.Raw = NOTHING
 
@@ -91,7 +92,7 @@ def _read(status: int, body: bytes) -> Reply:
     return Reply(
         id=reply.id,
         created=reply.created,
-        message=choice.message,
+        message=text_message(choice.text) if choice.message == NOTHING else choice.message,
         finish_reason=choice.finish_reason if choice.finish_reason in FINISH_REASONS else "stop",
         usage=reply.usage,
         prompt_ids=b"",
