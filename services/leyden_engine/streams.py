@@ -29,7 +29,7 @@ class ReplyStream:
         self._body = body
         self._text = text
         self._chat = isinstance(body, ChatRequest)
-        self._base = {
+        self._base: dict[str, Any] = {
             "id": response_id,
             "object": "chat.completion.chunk" if self._chat else "text_completion",
             "created": int(time.time()),
