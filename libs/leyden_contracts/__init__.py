@@ -18,6 +18,7 @@ from leyden_contracts.episode import (
 from leyden_contracts.group import Group, GroupState
 from leyden_contracts.ids import RunId, content_id, episode_id, group_id, new_run_id
 from leyden_contracts.problem import Problem
+from leyden_contracts.promotion import Evaluation, Promotion
 from leyden_contracts.run import Algorithm, Control, EpisodeRules, LoraShape, Role, RunSpec, Sampling
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
@@ -34,12 +35,14 @@ __all__ = [
     "Episode",
     "EpisodeRules",
     "EpisodeState",
+    "Evaluation",
     "FailureReason",
     "Group",
     "GroupState",
     "LoraShape",
     "Probe",
     "Problem",
+    "Promotion",
     "Purpose",
     "Role",
     "RunId",
