@@ -19,7 +19,7 @@ from leyden_contracts.group import Group, GroupState
 from leyden_contracts.ids import RunId, content_id, episode_id, group_id, new_run_id
 from leyden_contracts.problem import Problem
 from leyden_contracts.promotion import Evaluation, Promotion
-from leyden_contracts.run import Algorithm, Control, EpisodeRules, LoraShape, Role, RunSpec, Sampling
+from leyden_contracts.run import Algorithm, Control, EpisodeRules, EvaluationRules, LoraShape, Role, RunSpec, Sampling
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
 from leyden_contracts.upload import StoredUpload
@@ -36,6 +36,7 @@ __all__ = [
     "EpisodeRules",
     "EpisodeState",
     "Evaluation",
+    "EvaluationRules",
     "FailureReason",
     "Group",
     "GroupState",

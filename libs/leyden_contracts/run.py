@@ -77,6 +77,15 @@ class EpisodeRules(Message):
     """LLM calls in one attempt; the next one is refused with 429."""
 
 
+class EvaluationRules(Message):
+    """When versions are evaluated on the run's held-out tasks, and what follows from it."""
+
+    every: int = Field(default=0, ge=0)
+    """Each version that this divides is evaluated, the base model too. 0: none is."""
+    promote: bool = True
+    """The version with the best score is promoted by itself; False: people do that."""
+
+
 class Role(Message):
     """One agent of a multi-agent program."""
 
@@ -102,6 +111,7 @@ class RunSpec(Message):
     sampling: Sampling = Sampling()
     episodes: EpisodeRules = EpisodeRules()
     algorithm: Algorithm = Algorithm()
+    evaluation: EvaluationRules = EvaluationRules()
     seed: int = Field(default=0, ge=0, lt=2**31)
     tenant: TenantName = "default"
     """Whose run this is. Tenants share the workers equally; a token for one tenant reaches its runs only."""
@@ -128,4 +138,12 @@ class RunSpec(Message):
             raise ValueError("`advantage: grpo` compares episodes of one task: set `group_size` to 2 or more")
         if self.algorithm.control is Control.UNPUBLISHED and self.algorithm.max_staleness < 1000:
             raise ValueError("`control: unpublished` trains on version 0 for ever: set `max_staleness` to 1000 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_means_something(self) -> Self:
+        if not self.evaluation.every and not self.evaluation.promote:
+            raise ValueError("`evaluation.promote` is about evaluations, and there are none: set `evaluation.every`")
+        if self.evaluation.every and self.algorithm.control is Control.UNPUBLISHED:
+            raise ValueError("`control: unpublished` has no version but 0: leave `evaluation.every` out")
         return self

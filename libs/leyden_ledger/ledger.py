@@ -3,6 +3,7 @@
 from leyden_ledger.assembly import Assembly
 from leyden_ledger.calls import Calls
 from leyden_ledger.episodes import Episodes
+from leyden_ledger.evaluations import Evaluations
 from leyden_ledger.events import Events
 from leyden_ledger.promotions import Promotions
 from leyden_ledger.replicas import Replicas
@@ -24,6 +25,7 @@ class Ledger:
         self.assembly = Assembly(scripts)
         self.training = Training(scripts)
         self.replicas = Replicas(scripts)
+        self.evaluations = Evaluations(scripts)
         self.promotions = Promotions(scripts)
         self.events = Events(scripts)
         self.uploads = Uploads(scripts)
