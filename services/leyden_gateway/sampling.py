@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from leyden_contracts import Purpose, RunSpec
-from leyden_contracts.run import Bounds
+from leyden_contracts import Bounds, Purpose, RunSpec
 from leyden_gateway.ask import Ask
 
 _OTHERS = frozenset({
@@ -42,9 +41,7 @@ def imposed(ask: Ask, spec: RunSpec, role: str, purpose: Purpose) -> Sampled:
     longest = (sampling.eval_max_tokens if evaluating else None) or sampling.max_tokens
     bound = longest if ask.max_tokens is None else min(ask.max_tokens, longest)
     fields = {name: value for name, value in ask.fields.items() if name not in _OTHERS}
-    return Sampled(
-        temperature, {**fields, **_NEUTRAL, "temperature": temperature, "top_p": top_p, "max_tokens": bound}
-    )
+    return Sampled(temperature, {**fields, **_NEUTRAL, "temperature": temperature, "top_p": top_p, "max_tokens": bound})
 
 
 def wished(ask: Ask) -> Sampled:

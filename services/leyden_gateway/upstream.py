@@ -96,9 +96,7 @@ class Upstream:
 
             yield await self._insist(plan, begun)
 
-    async def _begin(
-        self, plan: Plan, replica: ReplicaStatus, body: bytes, stack: contextlib.AsyncExitStack
-    ) -> Stream:
+    async def _begin(self, plan: Plan, replica: ReplicaStatus, body: bytes, stack: contextlib.AsyncExitStack) -> Stream:
         with _failures():
             response = await stack.enter_async_context(self._post(plan, replica, body))
             if response.status != 200:
