@@ -3,28 +3,37 @@
 import msgspec
 from aiohttp import web
 
+from leyden_gateway.aliases import Aliases
 from leyden_gateway.callers import attempt_of, claims_of
 from leyden_gateway.roles import RunCache
-from leyden_runtime.tokens import Tokens
+from leyden_runtime.tokens import Scope, Tokens
 
 
 class Models:
     """Handles GET /v1/models."""
 
-    def __init__(self, tokens: Tokens, runs: RunCache) -> None:
+    def __init__(self, tokens: Tokens, runs: RunCache, aliases: Aliases) -> None:
         self._tokens = tokens
         self._runs = runs
+        self._aliases = aliases
 
     async def list(self, request: web.Request) -> web.Response:
         """List the model names."""
-        run = attempt_of(claims_of(request, self._tokens)).run
+        claims = claims_of(request, self._tokens)
+        if claims.scope is Scope.USE:
+            names = await self._aliases.names(claims)
+            return _json({"object": "list", "data": [_model(name, "leyden") for name in names]})
+        run = attempt_of(claims).run
         names = sorted((await self._runs.get(run)).by_model)
         return _json({"object": "list", "data": [_model(name, run) for name in names]})
 
     async def get(self, request: web.Request) -> web.Response:
-        """Return one model, if the run has it."""
-        run = attempt_of(claims_of(request, self._tokens)).run
-        name = request.match_info["name"]
+        """Return one model, if the token may use it."""
+        claims, name = claims_of(request, self._tokens), request.match_info["name"]
+        if claims.scope is Scope.USE:
+            spec, _ = await self._aliases.resolve(claims, name)
+            return _json(_model(name, str(spec.id)))
+        run = attempt_of(claims).run
         (await self._runs.get(run)).role(name)
         return _json(_model(name, run))
 

@@ -9,6 +9,7 @@ import aiohttp
 import structlog
 from aiohttp import web
 
+from leyden_gateway.aliases import Aliases
 from leyden_gateway.calls import Calls
 from leyden_gateway.dialects import DIALECTS, own_words
 from leyden_gateway.exporter import Exporter
@@ -59,9 +60,11 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
     sending = asyncio.create_task(exporter.run())
     sending.add_done_callback(lambda _: stop.set())
     runs, replicas = RunCache(ledger), Replicas(ledger, settings.replica_refresh_s)
+    aliases = Aliases(ledger, runs, settings.replica_wait_s)
     calls = Calls(
         tokens,
         Planner(ledger, runs, Versions(ledger, replicas), settings.replica_wait_s),
+        aliases,
         Upstream(session, replicas, secret(settings.engine_api_key), settings.upstream_timeout_s),
         Providers(session, settings.providers, settings.upstream_timeout_s),
         exporter,
@@ -69,7 +72,7 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
         Limits(settings.max_calls, settings.max_calls_of_a_run),
     )
     try:
-        yield _app(calls, Models(tokens, runs), settings.max_body_bytes)
+        yield _app(calls, Models(tokens, runs, aliases), settings.max_body_bytes)
     finally:
         lost = await exporter.flush(settings.drain_s)
         if lost:
