@@ -1,18 +1,17 @@
 """A gateway that real clients talk to, before the embedded engine or one that plays vLLM."""
 
-import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from aiohttp import web
 
 from leyden_contracts import Transition
 from leyden_ledger import Ledger
 from leyden_runtime.tokens import Tokens
 from leyden_traces import pack_logprobs, unpack_ids, unpack_logprobs
-from support.gateway import Collector, Engine, World, completion
+from support.gateway import Collector, Engine, World
+from support.played import Replica
 from support.real_engine import KEY, RealEngine, real_engine
 from support.servers import find_port
 from support.tiny_model import make_model, teach
@@ -32,38 +31,6 @@ CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "37 + 58
 WITH_TOOL = (
     f"<|im_start|>system\ncalculator <|im_end|>\n<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
 )
-STRUCTURED = {"answer": 95}
-
-
-class Replica(Engine):
-    """Plays vLLM where the embedded engine cannot: text of a given JSON schema."""
-
-    def app(self) -> web.Application:
-        app = super().app()
-        app.add_routes([web.post("/v1/completions", self._complete)])
-        return app
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        ask = await request.json()
-        if "response_format" in ask and not self.misbehave:
-            self.misbehave.append(self._structured)
-        return await super()._chat(request)
-
-    async def _structured(self, request: web.Request, ask: dict) -> web.StreamResponse:
-        body = completion({**ask, "tools": None})
-        body["choices"][0]["message"]["content"] = json.dumps(STRUCTURED)
-        return await self.stream(request, body) if ask["stream"] else self.reply(body)
-
-    async def _complete(self, request: web.Request) -> web.StreamResponse:
-        """Answer in vLLM's shape of text completions."""
-        ask = await request.json()
-        self.asked.append(ask)
-        body = completion(ask)
-        (choice,) = body["choices"]
-        values = [entry["logprob"] for entry in choice["logprobs"]["content"]]
-        text = {"text": choice["message"]["content"], "prompt_token_ids": body["prompt_token_ids"]}
-        choice = {**choice, **text, "logprobs": {"token_logprobs": values, "tokens": ["t"] * len(values)}}
-        return self.reply({**body, "object": "text_completion", "choices": [choice]})
 
 
 @dataclass

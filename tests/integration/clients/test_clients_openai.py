@@ -352,3 +352,16 @@ async def test_a_stream_that_breaks_raises(played, played_client, protocol):
         stream = await played_client.responses.create(model="policy", input=QUESTION, stream=True)
     with pytest.raises(openai.APIError, match="went away in mid-reply"):
         [event async for event in stream]
+
+
+async def test_responses_arrive_while_the_replica_still_writes(played, played_client):
+    ready, engine = asyncio.Event(), played.world.engine
+    engine.misbehave.append(lambda request, ask: engine.stream(request, completion(ask), 1, ready))
+    events = aiter(await played_client.responses.create(model="policy", input=QUESTION, stream=True))
+    seen = [await anext(events) for _ in range(5)]
+    assert (seen[-1].type, seen[-1].delta) == ("response.output_text.delta", "the")
+    assert not played.world.collector.spans
+    ready.set()
+    last = [event async for event in events][-1]
+    assert (last.type, last.response.output_text) == ("response.completed", "the answer is 42")
+    await played.recorded(1, 5)

@@ -19,6 +19,10 @@ TOOL = {"type": "function", "name": "f", "description": "d", "parameters": {"typ
 CALL = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
 FULL = {"role": "assistant", "reasoning": "hm", "content": "let me see", "tool_calls": [CALL, {**CALL, "id": "call-2"}]}
 
+SAID = [
+    {"role": "assistant", **said} for said in ({"content": "hi"}, {"content": ""}, {"content": None}, {"refusal": "no"})
+]
+
 
 def fields(**more: object) -> dict:
     ask = read(Responses(), **{"input": "hi", **more})
@@ -111,7 +115,8 @@ def test_what_changes_nothing_is_accepted_and_not_passed_on():
         "store": True, "metadata": {"a": "b"}, "user": "u", "service_tier": "auto", "prompt_cache_key": "k",
         "include": ["reasoning.encrypted_content"], "truncation": "disabled", "background": False, "tools": [],
         "tool_choice": "auto", "parallel_tool_calls": True, "text": {"format": {"type": "text"}, "verbosity": "medium"},
-        "previous_response_id": None, "conversation": None, "reasoning": None, "max_tool_calls": 3, "top_logprobs": None,
+        "previous_response_id": None, "conversation": None, "reasoning": None, "max_tool_calls": 3,
+        "top_logprobs": None,
     }  # fmt: skip
     assert fields(**harmless) == {"messages": [{"role": "user", "content": "hi"}]}
 
@@ -155,8 +160,7 @@ def test_what_would_change_the_reply_is_refused(field, advice):
 
 
 @pytest.mark.parametrize("finish", ["stop", "length", "tool_calls"])
-@pytest.mark.parametrize("message", [FULL, {"role": "assistant", "content": "hi"}, {"role": "assistant", "content": ""},
-                                     {"role": "assistant", "refusal": "no"}, {"role": "assistant", "content": None}])  # fmt: skip
+@pytest.mark.parametrize("message", [FULL, *SAID])
 def test_a_stream_holds_what_the_whole_answer_holds(message, finish):
     ask = read(Responses(), input="hi", tools=[TOOL], include=[INCLUDE])
     finished = reply(message, show_logprobs=True, finish_reason=finish)
