@@ -59,8 +59,6 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(503, "ledger_unavailable", "the ledger cannot be reached; try again", retry=True)
         case ProblemError():
             return ApiError(error.problem.status, "invalid_api_key", error.problem.detail)
-        case RecursionError():
-            return ApiError(400, "invalid_request", "the request is nested too deeply")
         case web.HTTPRequestEntityTooLarge():
             return ApiError(413, "request_too_large", f"the body is too large: {error.text}")
         case web.HTTPException():

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import strategies as st
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 _FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
 _TURNS = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a"}]}]
 _COMMON = {"model": "policy", "temperature": 0.5, "top_p": 0.5, "stream": False}
-VALID: tuple[dict[str, Any], ...] = (
-    {
+VALID: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {
         **_COMMON,
         "messages": [
             *_TURNS,
@@ -32,8 +33,17 @@ VALID: tuple[dict[str, Any], ...] = (
         "top_logprobs": 2,
         "stream_options": {"include_usage": True},
     },
-    {**_COMMON, "prompt": [1, 2], "n": 2, "best_of": 2, "logprobs": 1, "echo": False, "max_tokens": 5, "seed": 1},
-    {
+    "/v1/completions": {
+        **_COMMON,
+        "prompt": [1, 2],
+        "n": 2,
+        "best_of": 2,
+        "logprobs": 1,
+        "echo": False,
+        "max_tokens": 5,
+        "seed": 1,
+    },
+    "/v1/responses": {
         **_COMMON,
         "input": [
             {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
@@ -52,7 +62,7 @@ VALID: tuple[dict[str, Any], ...] = (
         "max_output_tokens": 5,
         "metadata": {"a": "b"},
     },
-    {
+    "/v1/messages": {
         **_COMMON,
         "max_tokens": 5,
         "system": [{"type": "text", "text": "s"}],
@@ -67,7 +77,7 @@ VALID: tuple[dict[str, Any], ...] = (
         "metadata": {"user_id": "u"},
         "thinking": {"type": "disabled"},
     },
-    {
+    "/api/chat": {
         "model": "policy",
         "messages": [
             {"role": "user", "content": "a", "images": []},
@@ -82,7 +92,7 @@ VALID: tuple[dict[str, Any], ...] = (
         "think": False,
         "stream": True,
     },
-)
+}
 """One request of each protocol, with most of its fields."""
 
 ANYTHING = st.recursive(
@@ -104,39 +114,60 @@ ANYTHING = st.recursive(
 )
 
 
+_WRONG = (None, True, 0, -1, 2**70, 1.5, "", "x", [], [0], [None], {}, {"type": "x"}, {"type": []}, {"x": 0})
+
+
+def bodies(path: str) -> st.SearchStrategy[bytes]:
+    """Return bodies for `path`: most of them a valid request of its protocol, or of any if it is not known, changed."""
+    valid = st.just(VALID[path]) if path in VALID else st.sampled_from(list(VALID.values()))
+    other = st.sampled_from(list(VALID.values()))
+    nonsense = ANYTHING.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=30)
+    return _changed(valid) | _changed(valid) | _changed(other) | _damaged(valid) | nonsense
+
+
+def wrong(path: str) -> Iterator[bytes]:
+    """Yield the valid request of `path` with each of its places in turn missing, or holding each of `_WRONG`."""
+    for number in range(len(list(_places(VALID[path])))):
+        for value in _WRONG:
+            request = copy.deepcopy(VALID[path])
+            node, key = list(_places(request))[number]
+            node[key] = value
+            yield json.dumps(request).encode()
+        del node[key]
+        yield json.dumps(request).encode()
+
+
 @st.composite
-def changed(draw: st.DrawFn) -> bytes:
-    """A valid request with one to three places changed, left out, or added to."""
-    request = copy.deepcopy(draw(st.sampled_from(VALID)))
+def _changed(draw: st.DrawFn, valid: st.SearchStrategy[dict]) -> bytes:
+    """A valid request with up to three places changed, left out, or added to."""
+    request = copy.deepcopy(draw(valid))
+    request["model"] = draw(st.sampled_from(["policy", "helper"]))  # trained, and sampled as the agent says
+    request["stream"] = draw(st.booleans())
     for _ in range(draw(st.integers(0, 3))):
-        _change(draw, request)
+        node, key = draw(st.sampled_from(list(_places(request))))
+        match draw(st.sampled_from(["change", "change", "change", "add", "remove"])):
+            case "change":
+                node[key] = draw(ANYTHING)
+            case "add" if isinstance(node, dict):
+                node[draw(st.text(max_size=8))] = draw(ANYTHING)
+            case _:
+                del node[key]
     return json.dumps(request).encode()
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> bytes:
+def _damaged(draw: st.DrawFn, valid: st.SearchStrategy[dict]) -> bytes:
     """A valid request whose bytes are damaged."""
-    body = bytearray(json.dumps(draw(st.sampled_from(VALID))).encode())
+    body = bytearray(json.dumps(draw(valid)).encode())
     place = draw(st.integers(0, len(body) - 1))
-    body[place : place + draw(st.integers(0, 9))] = draw(
-        st.binary(max_size=6) | st.sampled_from([b"1e999", b"[" * 2000])
-    )
+    wrong = draw(st.binary(max_size=6) | st.sampled_from([b"1e999", b"[" * 2000]))
+    body[place : place + draw(st.integers(0, 9))] = wrong
     return bytes(body)
 
 
-BODIES = changed() | damaged() | ANYTHING.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=30)
-
-
-def _change(draw: st.DrawFn, node: Any) -> None:
-    keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-    if not keys:
-        return
-    key = draw(st.sampled_from(keys))
-    if isinstance(node[key], dict | list) and node[key] and draw(st.booleans()):
-        _change(draw, node[key])
-    elif draw(st.integers(0, 3)):
-        node[key] = draw(ANYTHING)
-    elif isinstance(node, dict) and draw(st.booleans()):
-        node[draw(st.text(max_size=8))] = draw(ANYTHING)
-    else:
-        del node[key]
+def _places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every place in a request: what holds it, and its key there."""
+    for key in list(node) if isinstance(node, dict) else range(len(node)):
+        yield node, key
+        if isinstance(node[key], dict | list):
+            yield from _places(node[key])

@@ -18,7 +18,7 @@ class Replica(Engine):
         return app
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        ask = await request.json()
+        ask = await _json(request)
         if "response_format" in ask and not self.misbehave:
             self.misbehave.append(self._structured)
         return await super()._chat(request)
@@ -30,7 +30,7 @@ class Replica(Engine):
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         """Answer in vLLM's shape of text completions."""
-        ask = await request.json()
+        ask = await _json(request)
         self.asked.append(ask)
         body = _as_text(completion({**ask, "tools": None}))
         return await self._stream_text(request, body) if ask["stream"] else self.reply(body)
@@ -54,6 +54,13 @@ class Replica(Engine):
             await answer.write(_event({**body, "choices": [piece], "usage": None}))
         await answer.write(_event({**body, "choices": []}) + b"data: [DONE]\n\n")
         return answer
+
+
+async def _json(request: web.Request) -> dict:
+    try:
+        return await request.json()
+    except (ValueError, RecursionError) as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
 
 
 def _event(data: dict) -> bytes:
