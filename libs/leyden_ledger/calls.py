@@ -48,9 +48,11 @@ class Calls:
         return pinned
 
     async def count(self, run: str, episode: str, attempt: int) -> int:
-        """Count a reply that is about to leave; return its call number, from 1. Raises Fenced."""
+        """Count a reply that is about to leave; return its call number, from 1. Raises Fenced, TooManyCalls."""
         # redis-py repeats a command whose reply was lost: the mark keeps the second one from counting.
         number = await self._scripts.run("count_call", run, (episode, attempt, secrets.token_hex(6)))
+        if number == -2:
+            raise TooManyCalls
         if number < 0:
             raise Fenced
         return number

@@ -4,22 +4,22 @@ import msgspec
 from aiohttp import web
 
 from leyden_gateway.aliases import Aliases
-from leyden_gateway.callers import attempt_of, claims_of
+from leyden_gateway.callers import Callers, attempt_of
 from leyden_gateway.roles import RunCache
-from leyden_runtime.tokens import Scope, Tokens
+from leyden_runtime.tokens import Scope
 
 
 class Models:
     """Handles GET /v1/models."""
 
-    def __init__(self, tokens: Tokens, runs: RunCache, aliases: Aliases) -> None:
-        self._tokens = tokens
+    def __init__(self, callers: Callers, runs: RunCache, aliases: Aliases) -> None:
+        self._callers = callers
         self._runs = runs
         self._aliases = aliases
 
     async def list(self, request: web.Request) -> web.Response:
         """List the model names."""
-        claims = claims_of(request, self._tokens)
+        claims = self._callers.claims(request)
         if claims.scope is Scope.USE:
             names = await self._aliases.names(claims)
             return _json({"object": "list", "data": [_model(name, "leyden") for name in names]})
@@ -29,7 +29,7 @@ class Models:
 
     async def get(self, request: web.Request) -> web.Response:
         """Return one model, if the token may use it."""
-        claims, name = claims_of(request, self._tokens), request.match_info["name"]
+        claims, name = self._callers.claims(request), request.match_info["name"]
         if claims.scope is Scope.USE:
             spec, _ = await self._aliases.resolve(claims, name)
             return _json(_model(name, str(spec.id)))

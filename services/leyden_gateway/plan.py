@@ -8,11 +8,11 @@ import msgspec
 from leyden_contracts import RunSpec, adapter_name
 from leyden_gateway.ask import Ask, Endpoint
 from leyden_gateway.callers import Attempt
+from leyden_gateway.permits import Permits
 from leyden_gateway.replicas import Patience
 from leyden_gateway.roles import RunCache
 from leyden_gateway.sampling import imposed
 from leyden_gateway.versions import Versions
-from leyden_ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Plan:
 class Planner:
     """Asks the ledger: the fence, the purpose, the version."""
 
-    def __init__(self, ledger: Ledger, runs: RunCache, versions: Versions, replica_wait_s: float) -> None:
-        self._ledger = ledger
+    def __init__(self, permits: Permits, runs: RunCache, versions: Versions, replica_wait_s: float) -> None:
+        self._permits = permits
         self._runs = runs
         self._versions = versions
         self._replica_wait_s = replica_wait_s
@@ -67,7 +67,7 @@ class Planner:
         """
         roles = await self._runs.get(attempt.run)
         name = roles.role(ask.model, role, agent)
-        permit = await self._ledger.calls.begin(attempt.run, attempt.episode, attempt.number)
+        permit = await self._permits.get(attempt)
         sampled = imposed(ask, roles.spec, name, permit.purpose)
         patience = Patience(self._replica_wait_s, f"role `{name}` of run `{attempt.run}`")
         version = await self._versions.of(attempt, permit, roles.spec, name, patience)

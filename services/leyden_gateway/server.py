@@ -10,12 +10,14 @@ import structlog
 from aiohttp import web
 
 from leyden_gateway.aliases import Aliases
+from leyden_gateway.callers import Callers
 from leyden_gateway.calls import Calls
 from leyden_gateway.dialects import DIALECTS, own_words
 from leyden_gateway.exporter import Exporter
 from leyden_gateway.limits import Limits
 from leyden_gateway.models import Models
 from leyden_gateway.outside import Providers
+from leyden_gateway.permits import Permits
 from leyden_gateway.plan import Planner
 from leyden_gateway.recording import Recorder
 from leyden_gateway.replicas import Replicas
@@ -61,18 +63,19 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
     sending.add_done_callback(lambda _: stop.set())
     runs, replicas = RunCache(ledger), Replicas(ledger, settings.replica_refresh_s)
     aliases = Aliases(ledger, runs, settings.replica_wait_s)
+    callers, permits = Callers(tokens), Permits(ledger)
     calls = Calls(
-        tokens,
-        Planner(ledger, runs, Versions(ledger, replicas), settings.replica_wait_s),
+        callers,
+        Planner(permits, runs, Versions(ledger, permits, replicas), settings.replica_wait_s),
         aliases,
         Upstream(session, replicas, secret(settings.engine_api_key), settings.upstream_timeout_s),
         Providers(session, settings.providers, settings.upstream_timeout_s),
         exporter,
-        Recorder(ledger),
+        Recorder(ledger, permits),
         Limits(settings.max_calls, settings.max_calls_of_a_run),
     )
     try:
-        yield _app(calls, Models(tokens, runs, aliases), settings.max_body_bytes)
+        yield _app(calls, Models(callers, runs, aliases), settings.max_body_bytes)
     finally:
         lost = await exporter.flush(settings.drain_s)
         if lost:
