@@ -36,7 +36,7 @@ class Chat:
         fields = read_object(body)
         found = read_fields(fields, _READ, ("model", "messages"))
         samples, seed = found.get("n"), found.get("seed")
-        wishes = {name: value for name, value in fields.items() if name not in _READ and name not in openai.NEVER}
+        wishes = openai.passed_on(fields, _READ)
         return Ask(
             model=found["model"],
             fields=wishes if seed is None else {**wishes, "seed": seed},

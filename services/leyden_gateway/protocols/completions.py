@@ -42,7 +42,7 @@ class Completions:
         samples = 1 if found.get("n") is None else found["n"]
         _refuse(fields, found, samples)
         parsed = {name: found[name] for name in ("logprobs", "seed") if found.get(name) is not None}
-        wishes = {name: value for name, value in fields.items() if name not in _READ and name not in openai.NEVER}
+        wishes = openai.passed_on(fields, _READ)
         return Ask(
             model=found["model"],
             fields={"prompt": _prompt(found["prompt"]), **wishes, **parsed},

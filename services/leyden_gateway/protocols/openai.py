@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from leyden_gateway.errors import ApiError
+from leyden_gateway.protocols.fields import Decoders, Fields, is_given
 from leyden_gateway.reply import Reply
 
 EVENT_STREAM = "text/event-stream"
@@ -15,6 +16,15 @@ NEVER = frozenset(
 )
 """Fields that change what a reply holds; `include_reasoning: false` makes vLLM leave out ids and logprobs."""
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def passed_on(fields: Fields, read: Decoders) -> dict[str, Any]:
+    """Return the fields that the replica judges: those that are not `read` here and not null."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in read and name not in NEVER and is_given(fields, name)
+    }
 
 
 def error_object(error: ApiError) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_what_says_nothing_is_dropped_and_the_rest_is_passed_on():
     ask = read(Completions(), prompt="x", n=2, stop=["a"], user="u", **nothing)
     passed = {name: json.loads(bytes(value)) for name, value in ask.fields.items() if name in ("stop", "user")}
     assert passed == {"stop": ["a"], "user": "u"}
-    assert set(ask.fields) - {"suffix"} == {"prompt", "stop", "user"}
+    assert set(ask.fields) == {"prompt", "stop", "user"}
     assert (ask.samples, ask.logprobs) == (2, False)
 
 
