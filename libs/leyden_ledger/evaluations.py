@@ -86,7 +86,9 @@ class Evaluations:
         await self._redis.hset(name, evaluation.version, evaluation.model_dump_json())
 
     async def ask_for(self, run: str, versions: Collection[int]) -> None:
-        """Let replicas load and prove these versions, and no others for that reason, so that they can be evaluated."""
+        """Let replicas load and prove these versions, and no others for that reason, so that they can be
+        evaluated and promoted.
+        """
         name = key(run, "due_evaluations")
         asked = {int(version) for version in await self._redis.smembers(name)}
         if new := set(versions) - asked:
