@@ -86,9 +86,7 @@ class Evaluations:
         await self._redis.hset(name, evaluation.version, evaluation.model_dump_json())
 
     async def ask_for(self, run: str, versions: Collection[int]) -> None:
-        """Let replicas load and prove these versions, and no others for that reason, so that they can be
-        evaluated and promoted.
-        """
+        """Let replicas load, prove and keep these versions, and no others for this reason: those to evaluate."""
         name = key(run, "due_evaluations")
         asked = {int(version) for version in await self._redis.smembers(name)}
         if new := set(versions) - asked:
