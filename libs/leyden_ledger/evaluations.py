@@ -78,7 +78,7 @@ class Evaluations:
 
     async def groups_left(self, run: str, version: int) -> int:
         """Return how many evaluation groups of `version`, whoever asked for them, have not ended."""
-        return int(await self._redis.hget(key(run, "eval_versions"), version) or 0)
+        return max(int(await self._redis.hget(key(run, "eval_versions"), version) or 0), 0)
 
     async def record(self, evaluation: Evaluation) -> None:
         """Enter a stored result. Safe to repeat."""
