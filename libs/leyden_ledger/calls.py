@@ -3,7 +3,7 @@
 import secrets
 from dataclasses import dataclass
 
-from leyden_contracts import Purpose
+from leyden_contracts import Pinning, Purpose
 from leyden_ledger.errors import EpisodeNotFound, Fenced, TooManyCalls
 from leyden_ledger.store import Scripts
 
@@ -37,12 +37,12 @@ class Calls:
         pinned, purpose, wanted = found
         return CallPermit(int(pinned) if pinned else None, purpose, int(wanted) if wanted else None)
 
-    async def pin(self, run: str, episode: str, attempt: int, version: int) -> int:
-        """Pin `version` for the attempt; return the one that is pinned, which a sibling call may have set first.
+    async def pin(self, run: str, episode: str, attempt: int, version: int, what: Pinning = "episode") -> int:
+        """Pin `version` for the attempt, for its whole group, or until its next call; return the one that is pinned.
 
-        Raises Fenced.
+        But for calls the first pin wins, which a sibling may have set. Raises Fenced.
         """
-        pinned = await self._scripts.run("pin", run, (episode, attempt, version))
+        pinned = await self._scripts.run("pin", run, (episode, attempt, version, what))
         if pinned < 0:
             raise Fenced
         return pinned

@@ -7,6 +7,7 @@ replica some work and lets nothing through.
 import time
 from dataclasses import replace
 
+from leyden_contracts import Pinning
 from leyden_gateway.callers import Attempt
 from leyden_ledger import CallPermit, Ledger
 
@@ -31,12 +32,12 @@ class Permits:
         self._keep(attempt, permit)
         return permit
 
-    async def pin(self, attempt: Attempt, version: int) -> int:
+    async def pin(self, attempt: Attempt, version: int, what: Pinning) -> int:
         """Pin `version` for `attempt`; return the one that is pinned: a sibling call may have been first.
 
         Raises Fenced.
         """
-        pinned = await self._ledger.calls.pin(attempt.run, attempt.episode, attempt.number, version)
+        pinned = await self._ledger.calls.pin(attempt.run, attempt.episode, attempt.number, version, what)
         kept = self._kept.get(attempt)
         if kept is not None:
             self._kept[attempt] = (replace(kept[0], pinned=pinned), kept[1])

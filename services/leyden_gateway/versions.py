@@ -1,4 +1,4 @@
-"""Which policy version an attempt uses: chosen at its first call, then pinned."""
+"""Which policy version an attempt uses: the newest that is ready, pinned for as long as the run says."""
 
 from leyden_contracts import RunSpec
 from leyden_gateway.callers import Attempt
@@ -24,12 +24,15 @@ class Versions:
         """
         if not spec.roles[role].trained:
             return 0
-        if permit.pinned is not None:
+        each_call = spec.pinning == "call" and permit.wanted is None
+        if permit.pinned is not None and not each_call:
             return permit.pinned
         version = permit.wanted
         if version is None:
             version = await self._newest(spec, role, patience)
-        return await self._permits.pin(attempt, version)
+        if version == permit.pinned:
+            return version
+        return await self._permits.pin(attempt, version, "episode" if permit.wanted is not None else spec.pinning)
 
     async def _newest(self, spec: RunSpec, role: str, patience: Patience) -> int:
         """Return the newest version that is ready, and never one older than the run has reached.
