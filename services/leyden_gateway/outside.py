@@ -58,7 +58,10 @@ class Providers:
             names = ", ".join(f"`{name}`" for name in sorted(self._known)) or "none"
             message = f"this gateway has no provider `{role.outside.provider}`; it has {names}"
             raise ApiError(404, "provider_not_found", message + ". Set LEYDEN_GATEWAY_PROVIDERS")
-        body = msgspec.json.encode({**plan.fields, "model": role.outside.model, "stream": False})
+        asked = {**plan.fields, "model": role.outside.model, "stream": False}
+        if plan.show_logprobs:
+            asked.setdefault("logprobs", True)
+        body = msgspec.json.encode(asked)
         return OUTSIDE + role.outside.provider, _read(*await self._post(provider, plan.endpoint, body))
 
     async def _post(self, provider: Provider, endpoint: str, body: bytes) -> tuple[int, bytes]:

@@ -71,6 +71,6 @@ def _as_text(body: dict) -> dict:
     """Return a chat completion in vLLM's shape of text completions."""
     (choice,) = body["choices"]
     values = [entry["logprob"] for entry in choice["logprobs"]["content"]]
-    said = {"text": choice["message"]["content"], "prompt_token_ids": body["prompt_token_ids"]}
+    said = {"text": choice.pop("message")["content"], "prompt_token_ids": body["prompt_token_ids"]}
     logprobs = {"token_logprobs": values, "tokens": ["t"] * len(values)}
     return {**body, "object": "text_completion", "choices": [{**choice, **said, "logprobs": logprobs}]}

@@ -18,6 +18,26 @@ NEVER = frozenset(
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
+class _Cached(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Thought(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class Usage(msgspec.Struct):
+    """What a reply cost, in tokens."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Cached | None = None
+    completion_tokens_details: _Thought | None = None
+
+
+_USAGE = msgspec.json.Decoder(Usage | None)
+
+
 def passed_on(fields: Fields, read: Decoders) -> dict[str, Any]:
     """Return the fields that the replica judges: those that are not `read` here and not null."""
     return {
@@ -47,5 +67,14 @@ def usage(replies: Sequence[Reply]) -> Any:
     """Return the usage of one request: its prompt counts once, its samples together."""
     if len(replies) == 1:
         return replies[0].usage
-    prompt, completion = replies[0].prompt_tokens, sum(reply.response_tokens for reply in replies)
+    each = [read_usage(reply) for reply in replies]
+    prompt, completion = each[0].prompt_tokens, sum(one.completion_tokens for one in each)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def read_usage(reply: Reply) -> Usage:
+    """Return a reply's usage. Providers may leave out any of it."""
+    try:
+        return _USAGE.decode(reply.usage) or Usage()
+    except msgspec.DecodeError:
+        return Usage()

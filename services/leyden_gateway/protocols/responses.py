@@ -12,7 +12,6 @@ from leyden_gateway.protocols.base import Delta, Events, Head
 from leyden_gateway.protocols.responses_output import Event, Output
 from leyden_gateway.reply import Reply
 
-_USAGE = msgspec.json.Decoder(dict[str, Any])
 _ERROR_CODES = {429: "rate_limit_exceeded"}
 
 
@@ -118,15 +117,12 @@ def _finished(ask: Ask, id: str, created: int, output: Output, reply: Reply) -> 
 
 
 def _usage(reply: Reply) -> dict[str, Any]:
-    """Return the usage in the words of this protocol. Providers may leave out any of it."""
-    said = _USAGE.decode(reply.usage)
-    given, made = (said.get(f"{name}_tokens") or 0 for name in ("prompt", "completion"))
-    cached = (said.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    thought = (said.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+    said = openai.read_usage(reply)
+    cached, thought = said.prompt_tokens_details, said.completion_tokens_details
     return {
-        "input_tokens": given,
-        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
-        "output_tokens": made,
-        "output_tokens_details": {"reasoning_tokens": thought},
-        "total_tokens": said.get("total_tokens") or given + made,
+        "input_tokens": said.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": (cached and cached.cached_tokens) or 0, "cache_write_tokens": 0},
+        "output_tokens": said.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": (thought and thought.reasoning_tokens) or 0},
+        "total_tokens": said.prompt_tokens + said.completion_tokens,
     }

@@ -81,6 +81,7 @@ def test_a_stream_adds_up_to_the_text(usage):
     chunks = streamed(Completions(), ask, reply(text="hi there", logprobs=SHOWN))
     choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
     assert "".join(choice["text"] for choice in choices) == "hi there"
+    assert all(choice["text"] for choice in choices[:-1])
     assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["stop"]
     assert {(chunk["id"], chunk["object"], chunk["model"]) for chunk in chunks} == {("c1", "text_completion", "m")}
     assert (chunks[-1].get("usage") or {}).get("total_tokens") == (4 if usage else None)

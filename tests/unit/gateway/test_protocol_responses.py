@@ -170,6 +170,8 @@ def test_a_stream_holds_what_the_whole_answer_holds(message, finish):
     assert [event["type"] for event in found[:2]] == ["response.created", "response.in_progress"]
     status = "incomplete" if finish == "length" else "completed"
     assert found[-1] == {"type": f"response.{status}", "response": whole, "sequence_number": len(found) - 1}
+    added = [event["item"] for event in found if event["type"] == "response.output_item.added"]
+    assert [item.get("arguments") or item.get("content") or "" for item in added] == [""] * len(added)
     done = [event["item"] for event in found if event["type"] == "response.output_item.done"]
     assert done == whole["output"]
     assert [item["status"] for item in done] == ["completed"] * (len(done) - 1) + [status]
@@ -203,6 +205,29 @@ def test_logprobs_are_shown_if_asked_for():
     assert found[-1]["response"]["output"][0]["content"][0]["logprobs"] == []
 
 
+def test_pieces_of_one_thing_add_up():
+    """As live streams have them: tokens without text at the end, and a call in several pieces."""
+    ask = read(Responses(), input="hi", include=[INCLUDE])
+    writer = Responses().events(ask, Head("c1", 7, 2))
+    one, two = (msgspec.Raw(json.dumps({"content": [entry]}).encode()) for entry in LOGPROBS)
+    begun = {"index": 0, "id": "call-1", "function": {"name": "f", "arguments": '{"x":'}}
+    deltas = [{"role": "assistant", "content": ""}, {"content": "hi"}, {"content": ""}]
+    pieces = [writer.piece(0, delta, raw) for delta, raw in zip(deltas, (None, one, two), strict=True)]
+    pieces.append(writer.piece(0, {"tool_calls": [begun]}, None))
+    pieces.append(writer.piece(0, {"tool_calls": [{"index": 0, "function": {"arguments": " 1}"}}]}, None))
+    found = events(b"".join(pieces) + writer.finish([reply()]))
+    said, called = found[-1]["response"]["output"]
+    assert (said["content"][0]["text"], said["content"][0]["logprobs"]) == ("hi", LOGPROBS)
+    assert (called["call_id"], called["name"], called["arguments"]) == ("call-1", "f", '{"x": 1}')
+    (end,) = [event for event in found if event["type"] == "response.function_call_arguments.done"]
+    assert end["arguments"] == called["arguments"]
+
+
+def test_what_the_assistant_said_twice_stays_apart():
+    items = [{"role": "assistant", "content": text} for text in "ab"]
+    assert fields(input=items)["messages"] == items
+
+
 def test_usage():
     body = json.loads(Responses().answer(read(Responses(), input="hi"), [reply()]))
     assert body["usage"] == {
@@ -212,6 +237,19 @@ def test_usage():
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": 4,
     }
+
+
+def test_details_of_usage_are_passed_on():
+    usage = {
+        "prompt_tokens": 2,
+        "completion_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 1},
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
+    made = msgspec.structs.replace(reply(), usage=msgspec.Raw(json.dumps(usage).encode()))
+    told = json.loads(Responses().answer(read(Responses(), input="hi"), [made]))["usage"]
+    assert told["input_tokens_details"]["cached_tokens"] == 1
+    assert told["output_tokens_details"]["reasoning_tokens"] == 2
 
 
 def test_a_stream_that_breaks_says_so_twice():
