@@ -10,6 +10,14 @@ from hypothesis import strategies as st
 _FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
 _TURNS = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a"}]}]
 _COMMON = {"model": "policy", "temperature": 0.5, "top_p": 0.5, "stream": False}
+_OLLAMA = {
+    "model": "policy",
+    "options": {"temperature": 0.5, "num_predict": 5, "seed": 1, "stop": ["x"]},
+    "format": {"type": "object"},
+    "keep_alive": "5m",
+    "think": False,
+    "stream": True,
+}
 VALID: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {
         **_COMMON,
@@ -78,20 +86,15 @@ VALID: dict[str, dict[str, Any]] = {
         "thinking": {"type": "disabled"},
     },
     "/api/chat": {
-        "model": "policy",
+        **_OLLAMA,
         "messages": [
             {"role": "user", "content": "a", "images": []},
             {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
             {"role": "tool", "tool_name": "f", "content": "7"},
         ],
-        "prompt": "a",
         "tools": [{"type": "function", "function": _FUNCTION}],
-        "options": {"temperature": 0.5, "num_predict": 5, "seed": 1, "stop": ["x"]},
-        "format": {"type": "object"},
-        "keep_alive": "5m",
-        "think": False,
-        "stream": True,
     },
+    "/api/generate": {**_OLLAMA, "prompt": "a", "system": "s"},
 }
 """One request of each protocol, with most of its fields."""
 
