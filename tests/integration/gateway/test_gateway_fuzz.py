@@ -49,7 +49,7 @@ async def test_no_request_makes_a_500(world, fuzzed, path, data):
 async def test_no_rare_value_makes_a_500(fuzzed, path, value):
     """In every field of a valid request in turn: values that decoders and encoders stumble over."""
     session, url = fuzzed
-    valid = {**VALID.get(path, {}), "model": "helper"}
+    valid = {**VALID[path], "model": "helper"}
     for name in valid:
         rest = {key: value for key, value in valid.items() if key != name}
         body = json.dumps({**rest, "": 0}).encode().replace(b'"": 0', b'"%b": %b' % (name.encode(), value))

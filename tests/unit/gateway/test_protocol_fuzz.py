@@ -20,7 +20,7 @@ def test_a_request_is_read_or_refused(path, data):
     check(DIALECTS[path], data.draw(bodies(path)))
 
 
-@pytest.mark.parametrize("path", sorted(VALID.keys() & DIALECTS.keys()))
+@pytest.mark.parametrize("path", DIALECTS)
 def test_a_wrong_value_in_any_place_is_read_or_refused(path):
     for body in wrong(path):
         check(DIALECTS[path], body)
@@ -35,16 +35,9 @@ def check(dialect: Dialect, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-def test_a_valid_request_of_each_protocol_is_among_them(path):
+def test_a_valid_request_is_read(path):
     """Otherwise the changed requests would test nothing but the first refusal."""
-    read = 0
-    for request in VALID.values():
-        try:
-            DIALECTS[path].read(json.dumps(request).encode())
-        except ApiError:
-            continue
-        read += 1
-    assert read
+    assert isinstance(DIALECTS[path].read(json.dumps(VALID[path]).encode()), Ask)
 
 
 @pytest.mark.parametrize("path", DIALECTS)
