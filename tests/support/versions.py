@@ -25,25 +25,31 @@ RUN, NAME, KEY, REPLICA = "run-proof", "tiny-base", "engine-test-key", "replica-
 SPEC = RunSpec(id=RUN, base_model=NAME, agent="a:b", grader="a:c")
 PROMPTS = [list(range(10, 74)), [7, 3, 200, 41, 5, 5, 90, 12] * 4, list(range(250, 150, -1))]
 
+State = dict[str, torch.Tensor]
+
 
 class Writer:
     """Writes versions as the learner does, with weights of the test's choice."""
 
     def __init__(self, model: Path, ledger: Ledger, store: LocalStore) -> None:
-        self._policy = Policy(model, NAME, LoraShape(rank=4, alpha=8), 0, Accelerator(cpu=True))
+        self.policy = Policy(model, NAME, LoraShape(rank=4, alpha=8), 0, Accelerator(cpu=True))
         self._ledger, self._store = ledger, store
-        self._probes: list[Probe] = first_probes(self._policy, PROMPTS)
+        self._probes: list[Probe] = first_probes(self.policy, PROMPTS)
         self._version = 0
+
+    def state(self) -> State:
+        """Return a copy of the present weights."""
+        return {name: weight.clone() for name, weight in self.policy.adapter_state().items()}
 
     async def publish(self, step: float, lie: bool = False) -> str:
         """Move the weights by `step`, publish, return the name. With `lie`, the files stay the old ones."""
         files = self._files()
         with torch.no_grad():
             torch.manual_seed(self._version)
-            for weight in self._policy.parameters.values():
+            for weight in self.policy.parameters.values():
                 weight += step * torch.randn_like(weight)
         files = files if lie else self._files()
-        self._probes = next_probes(self._policy, self._probes)
+        self._probes = next_probes(self.policy, self._probes)
         self._version += 1
         manifest = AdapterManifest(
             run=RUN,
@@ -64,10 +70,10 @@ class Writer:
         return adapter_name(RUN, "policy", self._version)
 
     def _files(self) -> dict[str, bytes]:
-        tensors = {name: weight.contiguous() for name, weight in self._policy.adapter_state().items()}
+        tensors = {name: weight.contiguous() for name, weight in self.policy.adapter_state().items()}
         return {
             "adapter_model.safetensors": save(tensors, metadata={"format": "pt"}),
-            "adapter_config.json": self._policy.adapter_config(),
+            "adapter_config.json": self.policy.adapter_config(),
         }
 
 
