@@ -7,11 +7,17 @@ from aiohttp import web
 from leyden_gateway.errors import as_api_error, response
 from leyden_gateway.protocols.base import Dialect
 from leyden_gateway.protocols.chat import Chat
+from leyden_gateway.protocols.completions import Completions
+from leyden_gateway.protocols.responses import Responses
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CHAT = Chat()
-DIALECTS: dict[str, Dialect] = {"/v1/chat/completions": _CHAT}
+DIALECTS: dict[str, Dialect] = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/completions": Completions(),
+    "/v1/responses": Responses(),
+}
 """The paths that generate something."""
 _PREFIXES: dict[str, Dialect] = {"/v1/": _CHAT}
 """Who words the errors of all other paths."""
