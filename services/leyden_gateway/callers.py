@@ -28,6 +28,11 @@ def claims_of(request: web.Request, tokens: Tokens) -> Claims:
     return tokens.verify(token, Scope.ATTEMPT)
 
 
+def from_anthropic(request: web.Request) -> bool:
+    """Return whether one of Anthropic's clients asks, on a path that OpenAI's have too."""
+    return "anthropic-version" in request.headers
+
+
 def attempt_of(claims: Claims) -> Attempt:
     """Return the attempt that the token speaks for. Raises TokenForbidden."""
     if claims.run is None or claims.episode is None or claims.attempt is None:

@@ -1,0 +1,33 @@
+"""Counts the tokens of a prompt, for clients that ask before they call (`POST /v1/messages/count_tokens`).
+
+It is no call: nothing is counted or recorded. But only an attempt that may call may ask.
+"""
+
+import msgspec
+from aiohttp import web
+
+from leyden_gateway.callers import ROLE_HEADER, agent_of, attempt_of, claims_of
+from leyden_gateway.dialects import MESSAGES
+from leyden_gateway.errors import ApiError
+from leyden_gateway.plan import Planner
+from leyden_gateway.upstream import Upstream
+from leyden_runtime.tokens import Tokens
+
+
+class Counting:
+    """Handles the request."""
+
+    def __init__(self, tokens: Tokens, planner: Planner, upstream: Upstream) -> None:
+        self._tokens = tokens
+        self._planner = planner
+        self._upstream = upstream
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Return `{"input_tokens"}`, exactly as a replica of the run's base model counts them."""
+        attempt = attempt_of(claims_of(request, self._tokens))
+        ask = MESSAGES.read_to_count(await request.read())
+        plan = await self._planner.plan_prompt(attempt, ask, request.headers.get(ROLE_HEADER), agent_of(request))
+        if plan.outside:
+            raise ApiError(400, "not_supported", f"`{ask.model}` is an outside provider's: its tokens are not known")
+        count = await self._upstream.count_tokens(plan)
+        return web.Response(body=msgspec.json.encode({"input_tokens": count}), content_type="application/json")
