@@ -1,7 +1,7 @@
 """From a request to a finished job, on the asyncio loop; the model runs on the scheduler's thread."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -15,8 +15,12 @@ from leyden_engine.text import Text
 
 _POLL_S = 0.2
 """How often a waiting request looks whether its client is still there."""
+_STREAM_S = 0.02
+"""How often a streamed reply is looked at for new tokens."""
 _COMPLETION_TOKENS = 16
 """What a text completion gets if it does not say; a chat completion gets all that fits."""
+
+Progress = Callable[[Job], Awaitable[None]]
 
 
 class Engine:
@@ -31,18 +35,20 @@ class Engine:
         # One thread: a tokenizer encodes for one caller at a time.
         self._encoder = ThreadPoolExecutor(1, "encode")
 
-    async def chat(self, request: ChatRequest, gone: Callable[[], bool]) -> Job:
-        """Return the finished job of a chat completion; `gone` and the errors are those of `_finish`."""
+    async def chat(self, request: ChatRequest, gone: Callable[[], bool], progress: Progress | None = None) -> Job:
+        """Return the finished job of a chat completion; `gone`, `progress` and the errors are those of `_finish`."""
         adapter = self._adapters.find(request.model)
         tools = None if request.tool_choice == "none" else request.tools
         prompt = await self._encode(lambda: self._text.render(plain_messages(request.messages), request.tools))
         limit = request.max_completion_tokens or request.max_tokens
         sampling = self._sampling(request, limit, len(prompt), request.top_logprobs or 0)
         job = Job(prompt, adapter, sampling, prompt_logprobs=request.prompt_logprobs, keep_special=bool(tools))
-        return await self._finish(job, gone)
+        return await self._finish(job, gone, progress)
 
-    async def complete(self, request: CompletionRequest, gone: Callable[[], bool]) -> Job:
-        """Return the finished job of a text completion; `gone` and the errors are those of `_finish`."""
+    async def complete(
+        self, request: CompletionRequest, gone: Callable[[], bool], progress: Progress | None = None
+    ) -> Job:
+        """Return the finished job of a text completion; `gone`, `progress` and the errors are those of `_finish`."""
         adapter = self._adapters.find(request.model)
         prompt = request.prompt
         if isinstance(prompt, str):
@@ -50,7 +56,9 @@ class Engine:
             prompt = await self._encode(lambda: self._text.encode(text, add_special=request.add_special_tokens))
         limit = request.max_tokens or _COMPLETION_TOKENS
         sampling = self._sampling(request, limit, len(prompt), request.logprobs or 0)
-        return await self._finish(Job(prompt, adapter, sampling, prompt_logprobs=request.prompt_logprobs), gone)
+        return await self._finish(
+            Job(prompt, adapter, sampling, prompt_logprobs=request.prompt_logprobs), gone, progress
+        )
 
     async def tokenize(self, request: TokenizeRequest) -> list[int]:
         """Return the token ids of a prompt that is not to be run. Raises EngineError (400, 404)."""
@@ -88,8 +96,10 @@ class Engine:
             top_logprobs=top_logprobs,
         )
 
-    async def _finish(self, job: Job, gone: Callable[[], bool]) -> Job:
+    async def _finish(self, job: Job, gone: Callable[[], bool], progress: Progress | None) -> Job:
         """Run `job` to its end, or give it up when `gone()` says that its client has left.
+
+        `progress` is called now and then with the job, which the model thread still adds to.
 
         Raises:
             EngineError: 400 the prompt cannot be run, 499 the client left, 500 the model failed, 503 try later.
@@ -101,7 +111,9 @@ class Engine:
         job.done = lambda: _resolve_from_thread(loop, ended)
         try:
             self._scheduler.submit(job)
-            while not (await asyncio.wait({ended}, timeout=_POLL_S))[0]:
+            while not (await asyncio.wait({ended}, timeout=_STREAM_S if progress else _POLL_S))[0]:
+                if progress:
+                    await progress(job)
                 if gone():
                     raise EngineError(499, "the client left")
                 if not self._scheduler.alive:

@@ -30,11 +30,12 @@ class _Generation(_Request):
     ignore_eos: bool = False
     prompt_logprobs: Top | None = None
     return_token_ids: bool | None = None
+    stream: bool | None = False
+    stream_options: dict[str, Any] | None = None
 
     # Accepted at the value that changes nothing.
     n: Literal[1] | None = 1
     best_of: Literal[1] | None = 1
-    stream: Literal[False] | None = False
     echo: Literal[False] | None = False
     use_beam_search: Literal[False] | None = False
     presence_penalty: Zero | None = 0
@@ -52,7 +53,6 @@ class _Generation(_Request):
     metadata: Any = None
     store: Any = None
     service_tier: Any = None
-    stream_options: Any = None
     request_id: Any = None
     safety_identifier: Any = None
     prompt_cache_key: Any = None

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from leyden_engine.job import Job, PromptToken
+from leyden_engine.job import Job, PromptToken, Top
 from leyden_engine.protocol import ChatRequest, CompletionRequest
 from leyden_engine.text import Text
 from leyden_engine.tools import parse_tool_calls
@@ -14,7 +14,7 @@ _LOWEST = -9999.0
 
 def chat_reply(response_id: str, request: ChatRequest, job: Job, text: Text) -> dict[str, Any]:
     """Return the chat completion for a finished job."""
-    content: str | None = _shown(job, text)
+    content: str | None = shown_text(job, text)
     message: dict[str, Any] = {"role": "assistant", "content": content}
     calls: list[dict[str, Any]] = []
     if request.tools and request.tool_choice != "none":
@@ -24,7 +24,7 @@ def chat_reply(response_id: str, request: ChatRequest, job: Job, text: Text) -> 
     choice: dict[str, Any] = {
         "index": 0,
         "message": message,
-        "logprobs": {"content": _chat_logprobs(job, text)} if request.logprobs else None,
+        "logprobs": {"content": chat_logprobs(job, text)} if request.logprobs else None,
         "finish_reason": "tool_calls" if calls else job.finish_reason,
         "stop_reason": job.stop_reason,
     }
@@ -41,8 +41,8 @@ def completion_reply(response_id: str, request: CompletionRequest, job: Job, tex
     """Return the text completion for a finished job."""
     choice: dict[str, Any] = {
         "index": 0,
-        "text": _shown(job, text),
-        "logprobs": None if request.logprobs is None else _completion_logprobs(job, text),
+        "text": shown_text(job, text),
+        "logprobs": None if request.logprobs is None else completion_logprobs(job, text),
         "finish_reason": job.finish_reason,
         "stop_reason": job.stop_reason,
     }
@@ -69,19 +69,26 @@ def _envelope(response_id: str, kind: str, model: str, job: Job, choice: dict[st
     }
 
 
-def _shown(job: Job, text: Text) -> str:
+def shown_text(job: Job, text: Text) -> str:
     """Return the reply's text: without the token that ended it, and cut before a stop string. Ids stay whole."""
     ended = job.finish_reason == "stop" and not isinstance(job.stop_reason, str)
     shown = text.decode(job.tokens[:-1] if ended else job.tokens, keep_special=job.keep_special)
     return shown[: shown.index(job.stop_reason)] if isinstance(job.stop_reason, str) else shown
 
 
-def _chat_logprobs(job: Job, text: Text) -> list[dict[str, Any]]:
-    tops = job.tops or [[]] * len(job.tokens)
+def chat_logprobs(job: Job, text: Text, first: int = 0, last: int | None = None) -> list[dict[str, Any]]:
+    """Return the logprobs of the tokens from `first` to before `last`, as a chat completion has them."""
     return [
         {**_token(id, logprob, text), "top_logprobs": [_token(*one, text) for one in top]}
-        for id, logprob, top in zip(job.tokens, job.logprobs, tops, strict=True)
+        for id, logprob, top in _tokens(job, first, last)
     ]
+
+
+def _tokens(job: Job, first: int, last: int | None) -> list[tuple[int, float, Top]]:
+    # The model thread may be adding to them: cut all to the same length first.
+    end = len(job.tokens) if last is None else last
+    tops = job.tops[first:end] or [[]] * (end - first)
+    return list(zip(job.tokens[first:end], job.logprobs[first:end], tops, strict=True))
 
 
 def _token(id: int, logprob: float, text: Text) -> dict[str, Any]:
@@ -89,18 +96,19 @@ def _token(id: int, logprob: float, text: Text) -> dict[str, Any]:
     return {"token": piece, "logprob": max(logprob, _LOWEST), "bytes": list(piece.encode())}
 
 
-def _completion_logprobs(job: Job, text: Text) -> dict[str, Any]:
-    pieces = [text.piece(id) for id in job.tokens]
-    tops = job.tops or [[] for _ in job.tokens]
-    own = zip(job.tokens, job.logprobs, strict=True)
+def completion_logprobs(job: Job, text: Text, first: int = 0, last: int | None = None) -> dict[str, Any]:
+    """Return the logprobs of the tokens from `first` to before `last`, as a text completion has them."""
+    tokens = _tokens(job, first, last)
+    before = sum(len(text.piece(id)) for id in job.tokens[:first])
+    pieces = [text.piece(id) for id, _, _ in tokens]
     return {
         "tokens": pieces,
-        "token_logprobs": job.logprobs,
+        "token_logprobs": [logprob for _, logprob, _ in tokens],
         "top_logprobs": [
-            {text.piece(id): max(logprob, _LOWEST) for id, logprob in [*top, one]}
-            for top, one in zip(tops, own, strict=True)
+            {text.piece(id): max(logprob, _LOWEST) for id, logprob in [*top, (own, value)]}
+            for own, value, top in tokens
         ],
-        "text_offset": [sum(map(len, pieces[:index])) for index in range(len(pieces))],
+        "text_offset": [before + sum(map(len, pieces[:index])) for index in range(len(pieces))],
     }
 
 

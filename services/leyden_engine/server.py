@@ -5,6 +5,8 @@ import hmac
 import secrets
 import time
 import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -14,18 +16,21 @@ from aiohttp import web
 from leyden_engine import metrics
 from leyden_engine.adapters import Adapters
 from leyden_engine.call_log import CallLog
-from leyden_engine.engine import Engine
+from leyden_engine.engine import Engine, Progress
 from leyden_engine.errors import EngineError, Handler, openai_errors
+from leyden_engine.job import Job
 from leyden_engine.network import ModelUnusable, load_network
 from leyden_engine.protocol import ChatRequest, CompletionRequest, LoadAdapter, TokenizeRequest, UnloadAdapter, read
 from leyden_engine.replies import chat_reply, completion_reply
 from leyden_engine.scheduler import Scheduler
 from leyden_engine.settings import EngineSettings
+from leyden_engine.streams import ReplyStream
 from leyden_engine.text import load_text
 from leyden_runtime.web import make_app, run_app
 
 log = structlog.get_logger()
 _OPEN = {"/health", "/healthz", "/metrics"}
+Generate = Callable[[Callable[[], bool], Progress], Awaitable[Job]]
 BOOT_HEADER = "X-Leyden-Boot"
 """On every reply: changes when the engine restarts, and so has forgotten its adapters."""
 
@@ -136,21 +141,38 @@ class Server:
             "max_model_len": self._max_length,
         }
 
-    async def _chat(self, request: web.Request) -> web.Response:
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = read(ChatRequest, await request.read())
-        job = await self._engine.chat(body, lambda: _gone(request))
         response_id = f"chatcmpl-{uuid.uuid4().hex}"
-        if self._call_log:
-            self._call_log.write(response_id, body.model, job)
+        if body.stream:
+            return await self._streamed(request, body, response_id, partial(self._engine.chat, body))
+        job = await self._engine.chat(body, lambda: _gone(request))
+        self._log_call(response_id, body.model, job)
         return web.json_response(chat_reply(response_id, body, job, self._text))
 
-    async def _complete(self, request: web.Request) -> web.Response:
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = read(CompletionRequest, await request.read())
-        job = await self._engine.complete(body, lambda: _gone(request))
         response_id = f"cmpl-{uuid.uuid4().hex}"
-        if self._call_log:
-            self._call_log.write(response_id, body.model, job)
+        if body.stream:
+            return await self._streamed(request, body, response_id, partial(self._engine.complete, body))
+        job = await self._engine.complete(body, lambda: _gone(request))
+        self._log_call(response_id, body.model, job)
         return web.json_response(completion_reply(response_id, body, job, self._text))
+
+    async def _streamed(
+        self, request: web.Request, body: ChatRequest | CompletionRequest, response_id: str, generate: Generate
+    ) -> web.StreamResponse:
+        stream = ReplyStream(request, body, response_id, self._text)
+        try:
+            job = await generate(lambda: _gone(request), stream.progress)
+        except EngineError as error:
+            return await stream.fail(error)
+        self._log_call(response_id, body.model, job)
+        return await stream.finish(job)
+
+    def _log_call(self, response_id: str, model: str, job: Job) -> None:
+        if self._call_log:
+            self._call_log.write(response_id, model, job)
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         tokens = await self._engine.tokenize(read(TokenizeRequest, await request.read()))

@@ -89,12 +89,12 @@ async def _count(record: Record, stream: Stream) -> None:
 
 
 def _replayed(events: Events, index: int, reply: Reply) -> list[bytes]:
-    """Return a finished reply in the pieces of a stream. Its logprobs go with the second, the first of text."""
-    deltas = [*reply.deltas(), {}]
+    """Return a finished reply in the pieces of a stream. Its logprobs go with the first piece of text, if any."""
+    deltas = list(reply.deltas())
+    text = min(1, len(deltas) - 1)
     return [
-        events.piece(index, delta, reply.shown_logprobs if place == 1 else None)
+        events.piece(index, delta, reply.shown_logprobs if place == text else None)
         for place, delta in enumerate(deltas)
-        if delta or (place == 1 and reply.shown_logprobs)
     ]
 
 

@@ -42,9 +42,7 @@ def imposed(ask: Ask, spec: RunSpec, role: str, purpose: Purpose) -> Sampled:
     longest = (sampling.eval_max_tokens if evaluating else None) or sampling.max_tokens
     bound = longest if ask.max_tokens is None else min(ask.max_tokens, longest)
     fields = {name: value for name, value in ask.fields.items() if name not in _OTHERS}
-    return Sampled(
-        temperature, {**fields, **_NEUTRAL, "temperature": temperature, "top_p": top_p, "max_tokens": bound}
-    )
+    return Sampled(temperature, {**fields, **_NEUTRAL, "temperature": temperature, "top_p": top_p, "max_tokens": bound})
 
 
 def wished(ask: Ask) -> Sampled:

@@ -10,26 +10,37 @@ _Object = dict[str, Any]
 _THOUGHT = ("thinking", "redacted_thinking")
 """Not shown to the model again: chat templates leave out earlier thinking too."""
 
+_BILLING = "x-anthropic-billing-header"
+"""Claude Code begins its system prompt with this line for Anthropic, different in each request."""
+
 
 def chat_messages(system: str | list[_Object] | None, turns: list[_Object]) -> list[_Object]:
     """Return the system prompt and the turns as chat messages. Raises ApiError (400)."""
-    messages = [{"role": "system", "content": _text(_texts(system, "system"))}] if system else []
+    messages = _system(system, "system")
     for index, turn in enumerate(turns):
         messages += _turn(turn, f"messages[{index}]")
-    if not messages or not turns:
+    if not turns:
         raise refused("`messages` must not be empty")
     return messages
+
+
+def _system(content: Any, place: str) -> list[_Object]:
+    """Return a system prompt as one message, or none: vLLM joins its blocks in the same way."""
+    text = "".join(text for text in _texts(content, place) if not text.startswith(_BILLING))
+    return [{"role": "system", "content": text}] if text else []
 
 
 def _turn(turn: _Object, place: str) -> list[_Object]:
     role, content = turn.get("role"), turn.get("content")
     if role not in ("user", "assistant", "system"):
         raise refused(f"`{place}.role` must be `user` or `assistant`")
+    if role == "system":
+        return _system(content, place)
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
         raise refused(f"`{place}.content` must be a string or a list of blocks")
-    return _assistant(content, place) if role == "assistant" else _others(role, content, place)
+    return _assistant(content, place) if role == "assistant" else _user(content, place)
 
 
 def _assistant(blocks: list[_Object], place: str) -> list[_Object]:
@@ -40,7 +51,7 @@ def _assistant(blocks: list[_Object], place: str) -> list[_Object]:
     return [{**message, "tool_calls": calls} if calls else message]
 
 
-def _others(role: str, blocks: list[_Object], place: str) -> list[_Object]:
+def _user(blocks: list[_Object], place: str) -> list[_Object]:
     """A user's turn holds results of tools and text; each result is a message of its own."""
     messages: list[_Object] = []
     texts: list[str] = []
@@ -49,10 +60,10 @@ def _others(role: str, blocks: list[_Object], place: str) -> list[_Object]:
             texts += _texts([block], place)
             continue
         if texts:
-            messages.append({"role": role, "content": _text(texts)})
+            messages.append({"role": "user", "content": _text(texts)})
             texts = []
         messages.append(_result(block, place))
-    return [*messages, {"role": role, "content": _text(texts)}] if texts or not messages else messages
+    return [*messages, {"role": "user", "content": _text(texts)}] if texts or not messages else messages
 
 
 def _call(block: _Object, place: str) -> _Object:

@@ -125,11 +125,11 @@ async def test_a_body_that_is_too_large(world, gateway):
     assert (await ask(world.client(gateway))).choices[0].message.content
 
 
-async def test_several_samples_at_once(world, gateway):
-    error = await refusal(world.client(gateway), n=2)
+@pytest.mark.parametrize("n", [0, -1, 17])
+async def test_too_many_samples_at_once(world, gateway, n):
+    error = await refusal(world.client(gateway), n=n)
     assert error.status_code == 400
-    assert "`n` must be 1" in error.message
-    await ask(world.client(gateway), n=1)
+    assert "`n` must be from 1 to 16" in error.message
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ def refusal(body: object, kind: type = ChatRequest) -> EngineError:
     ("field", "value"),
     [
         ("n", 2),
-        ("stream", True),
         ("temperature", -1),
         ("top_p", 0),
         ("max_tokens", 0),

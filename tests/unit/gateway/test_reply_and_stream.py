@@ -5,9 +5,10 @@ import json
 import msgspec
 import pytest
 
-from leyden_gateway import sse
+from leyden_gateway.answers import whole
 from leyden_gateway.errors import ApiError
-from leyden_gateway.reply import read_reply
+from leyden_gateway.protocols.chat import Chat
+from leyden_gateway.reply import Reply, read_reply
 from leyden_traces import pack_ids, pack_logprobs
 
 
@@ -30,6 +31,12 @@ def answer(message: dict | None = None, **choice: object) -> bytes:
     return json.dumps(body).encode()
 
 
+def streamed(reply: Reply, model: str, include_usage: bool) -> bytes:
+    options = {"include_usage": include_usage}
+    ask = Chat().read(json.dumps({"model": model, "messages": [], "stream": True, "stream_options": options}).encode())
+    return whole(Chat(), ask, [reply], "request").body
+
+
 def chunks(body: bytes) -> list[dict]:
     *events, end = body.decode().removesuffix("\n\n").split("\n\n")
     assert end == "data: [DONE]"
@@ -44,7 +51,11 @@ def test_the_record_is_what_the_replica_wrote():
 
 def test_the_agents_message_is_the_replicas_own_text():
     message = {"role": "assistant", "content": "é\n", "tool_calls": [], "reasoning": "hm", "new_field": [1]}
-    shown = json.loads(read_reply(answer(message), show_logprobs=False).body("mine"))
+    shown = json.loads(
+        Chat().answer(
+            Chat().read(b'{"model": "mine", "messages": []}'), [read_reply(answer(message), show_logprobs=False)]
+        )
+    )
     assert shown["choices"][0]["message"] == message
     assert (shown["model"], shown["choices"][0]["logprobs"], shown["usage"]["total_tokens"]) == ("mine", None, 4)
     assert set(shown) == {"id", "object", "created", "model", "choices", "usage"}
@@ -56,13 +67,13 @@ def test_a_stream_adds_up_to_the_message():
         for i in range(2)
     ]
     message = {"role": "assistant", "content": "let me see", "reasoning": "hm", "tool_calls": calls}
-    found = chunks(sse.events(read_reply(answer(message), False), "mine", include_usage=True))
+    found = chunks(streamed(read_reply(answer(message), False), "mine", include_usage=True))
     deltas = [chunk["choices"][0]["delta"] for chunk in found[:-1]]
     assert deltas[0] == {"role": "assistant", "content": ""}
     assert "".join(delta.get("content") or "" for delta in deltas) == "let me see"
     assert [delta["reasoning"] for delta in deltas if "reasoning" in delta] == ["hm"]
-    streamed = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
-    assert streamed == [{"index": i, **call} for i, call in enumerate(calls)]
+    parts = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+    assert parts == [{"index": i, **call} for i, call in enumerate(calls)]
     assert [chunk["choices"][0]["finish_reason"] for chunk in found[:-1]] == [None] * (len(deltas) - 1) + ["stop"]
     assert found[-1]["choices"] == []
     assert found[-1]["usage"]["total_tokens"] == 4
@@ -71,10 +82,10 @@ def test_a_stream_adds_up_to_the_message():
 
 @pytest.mark.parametrize("content", [None, ""])
 def test_an_empty_message_streams_too(content):
-    body = sse.events(read_reply(answer({"role": "assistant", "content": content}), True), "m", False)
+    body = streamed(read_reply(answer({"role": "assistant", "content": content}), True), "m", False)
     found = chunks(body)
     assert [chunk["choices"][0]["delta"] for chunk in found] == [{"role": "assistant", "content": content}, {}]
-    assert [entry["logprob"] for entry in found[1]["choices"][0]["logprobs"]["content"]] == [-0.1, -0.2]
+    assert [entry["logprob"] for entry in found[0]["choices"][0]["logprobs"]["content"]] == [-0.1, -0.2]
     assert "usage" not in found[0]
 
 
