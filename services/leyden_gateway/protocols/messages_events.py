@@ -51,7 +51,7 @@ class BlockEvents:
         if self._begun:
             return b""
         self._begun = True
-        message = {
+        message: dict[str, Any] = {
             "id": self._head.id,
             "type": "message",
             "role": "assistant",

@@ -41,7 +41,7 @@ def read_ask(body: bytes, required: tuple[str, ...]) -> Ask:
         raise refused(f"`{'` and `'.join(unknown)}` cannot be honoured here: leave it out")
     found = read_fields(fields, _READ, required)
     _check_edits(found.get("context_management"))
-    chat = {"messages": chat_messages(found.get("system"), found["messages"])}
+    chat: _Object = {"messages": chat_messages(found.get("system"), found["messages"])}
     if chat["messages"][-1]["role"] == "assistant":
         # The agent has begun the reply itself.
         chat |= {"add_generation_prompt": False, "continue_final_message": True}
