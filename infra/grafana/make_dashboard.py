@@ -24,6 +24,18 @@ PANELS: list[tuple[str, str, str, list[tuple[str, str]]]] = [
         [('max by (run, version) (leyden_run_eval_reward{run=~"$run"})', "{{run}} v{{version}}")],
     ),
     (
+        "Promoted version",
+        "short",
+        "The version that `leyden/RUN:best` stands for.",
+        [('max by (run) (leyden_run_promoted_version{run=~"$run"})', "{{run}}")],
+    ),
+    (
+        "Evaluation score",
+        "short",
+        "On the run's held-out tasks: the promoted version's, and the newest score.",
+        [('max by (run, which) (leyden_run_evaluation_score{run=~"$run"})', "{{run}} {{which}}")],
+    ),
+    (
         "Backlog",
         "short",
         "Episodes that have not ended. Queued ones wait for their group's release or for a worker.",

@@ -5,14 +5,24 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 from pydantic import TypeAdapter
 
 from leyden_client.transport import Transport
-from leyden_contracts import Episode, EpisodeState, Purpose, RunSpec, TaskInput, new_run_id
-from leyden_contracts.api import AdapterView, EpisodeList, RunList, RunMetrics, RunView, TrajectoryView, Uploaded
+from leyden_contracts import Episode, EpisodeState, Promotion, Purpose, RunSpec, TaskInput, new_run_id
+from leyden_contracts.api import (
+    AdapterView,
+    EpisodeList,
+    Lineage,
+    RunList,
+    RunMetrics,
+    RunView,
+    TrajectoryView,
+    Uploaded,
+    VersionList,
+)
 
 _ADAPTERS = TypeAdapter(list[AdapterView])
 _PAGE = 1000
@@ -82,7 +92,7 @@ class LeydenClient:
         run: str,
         tasks: Path | Iterable[TaskInput],
         *,
-        purpose: Purpose = "train",
+        purpose: Purpose | Literal["held_out"] = "train",
         samples: int | None = None,
         policy_version: int | None = None,
         key: str | None = None,
@@ -92,7 +102,7 @@ class LeydenClient:
         Args:
             run: the run's id.
             tasks: path of a JSONL file, which is streamed; or tasks.
-            purpose: `train`, or `eval`.
+            purpose: `train`, or `eval`; `held_out`: the run's `evaluation` runs them on its versions.
             samples: episodes for each task; by default the run's `group_size`, and 1 for evaluation.
             policy_version: the version to evaluate; by default the newest.
             key: makes this upload another than an earlier one of the same content. The same key twice is one upload.
@@ -132,6 +142,27 @@ class LeydenClient:
     def cancel(self, run: str, episode: str) -> Episode:
         """End an episode as cancelled, unless it has ended; return how it ended."""
         return Episode.model_validate(self._post(f"/v1/runs/{run}/episodes/{episode}/cancel"))
+
+    # Versions
+
+    def versions(self, run: str) -> VersionList:
+        """Return the run's versions with their scores, where each is served, and which one is promoted."""
+        return VersionList.model_validate(self._get(f"/v1/runs/{run}/versions"))
+
+    def lineage(self, run: str, version: int) -> Lineage:
+        """Return what made a version: parents, groups and episodes, configuration, files."""
+        return Lineage.model_validate(self._get(f"/v1/runs/{run}/versions/{version}"))
+
+    def promote(self, run: str, version: int) -> Promotion:
+        """Make a version the one to use."""
+        return Promotion.model_validate(self._post(f"/v1/runs/{run}/promote", json={"version": version}))
+
+    def roll_back(self, run: str) -> Promotion:
+        """Return to what was promoted before."""
+        promotions = self.versions(run).promotions
+        # Named, so that a request that is sent twice rolls back once.
+        undo = promotions[-1].number if promotions else None
+        return Promotion.model_validate(self._post(f"/v1/runs/{run}/rollback", json={"undo": undo}))
 
     # Results
 

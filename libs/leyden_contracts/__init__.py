@@ -18,7 +18,18 @@ from leyden_contracts.episode import (
 from leyden_contracts.group import Group, GroupState
 from leyden_contracts.ids import RunId, content_id, episode_id, group_id, new_run_id
 from leyden_contracts.problem import Problem
-from leyden_contracts.run import Algorithm, Bounds, Control, EpisodeRules, LoraShape, Outside, Role, RunSpec, Sampling
+from leyden_contracts.promotion import Evaluation, Promotion
+from leyden_contracts.run import (
+    Algorithm,
+    Control,
+    EpisodeRules,
+    EvaluationRules,
+    LoraShape,
+    Outside,
+    Role,
+    RunSpec,
+)
+from leyden_contracts.sampling import Bounds, Sampling
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
 from leyden_contracts.upload import StoredUpload
@@ -35,6 +46,8 @@ __all__ = [
     "Episode",
     "EpisodeRules",
     "EpisodeState",
+    "Evaluation",
+    "EvaluationRules",
     "FailureReason",
     "Group",
     "GroupState",
@@ -42,6 +55,7 @@ __all__ = [
     "Outside",
     "Probe",
     "Problem",
+    "Promotion",
     "Purpose",
     "Role",
     "RunId",

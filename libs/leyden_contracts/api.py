@@ -1,10 +1,13 @@
 """What the task API answers with: the shapes that its service and its client share."""
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from leyden_contracts.base import Message
 from leyden_contracts.episode import Episode, Purpose
 from leyden_contracts.ids import ObjectId, RoleName, RunId
+from leyden_contracts.promotion import Evaluation, Promotion
 from leyden_contracts.run import RunSpec
 from leyden_contracts.transition import Verdict
 
@@ -27,6 +30,10 @@ class RunCounters(Message):
     groups_consumed: int
     version_published: int
     version_ready: int
+    held_out: bool = False
+    """Whether there are held-out tasks to evaluate versions on."""
+    promoted: int | None = None
+    """The promoted version; None before the first promotion."""
     pending: int = 0
     """Episodes of the queued ones that no worker can take yet: they wait in the object store."""
     episodes_accepted: int = 0
@@ -136,3 +143,80 @@ class RunMetrics(Message):
     """Policy version -> evaluation episodes on it."""
     versions: list[AdapterView]
     """Training steps, in order; `metrics` hold each step's figures."""
+
+
+class VersionView(Message):
+    """A policy version: how good it is, where it is served, and whether it is the one to use."""
+
+    version: int
+    parent: int | None
+    """The version it was trained from; None for the base model."""
+    metrics: dict[str, float]
+    """Of the training step."""
+    evaluation: Evaluation | None
+    """Score with its 95 % interval, counts, or why there is no score; None: not evaluated, or not yet."""
+    evaluating: bool
+    """Its evaluation is under way."""
+    ready: list[str]
+    """Replicas that have proved it and serve it now."""
+    withheld: dict[str, str]
+    """Replica -> why it does not serve it."""
+    proved: bool
+    """Some replica has proved it, now or earlier: it can be promoted."""
+    promoted: bool
+    created: float | None
+    """Seconds since the epoch, learner's clock; None for the base model."""
+
+
+class VersionList(Message):
+    """A run's versions, ascending, from the base model on."""
+
+    promoted: int | None
+    latest: int
+    """The newest version that a replica has proved."""
+    promotions: list[Promotion]
+    """All of them, oldest first; the last one is in force."""
+    versions: list[VersionView]
+
+
+class Lineage(Message):
+    """What made a version."""
+
+    run: RunId
+    role: RoleName
+    version: int
+    parents: list[int]
+    """The versions it comes from, nearest first; the last one is 0, the base model."""
+    base_model: str
+    agent: str
+    grader: str
+    """`package.module:function`."""
+    seed: int
+    config: dict[str, Any]
+    """The run's algorithm section, as used."""
+    groups: list[ObjectId]
+    """Groups consumed by this step; each episode of one has its trajectory under the group's id."""
+    trained_episodes: list[ObjectId]
+    """Episodes whose trajectories entered the batch."""
+    skipped: dict[str, str]
+    """Group id -> why it gave no signal."""
+    files: dict[str, str]
+    """File name -> sha256 in hex."""
+    metrics: dict[str, float]
+    evaluation: Evaluation | None
+    promotions: list[Promotion]
+    """Those of this version."""
+    created: float | None
+
+
+class Promote(Message):
+    """What to promote."""
+
+    version: int = Field(ge=0, le=10**9)
+
+
+class RollBack(Message):
+    """What to roll back."""
+
+    undo: int | None = Field(default=None, ge=1)
+    """Number of the promotion to undo; None: the one in force. With it, a repeated request rolls back once."""

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from leyden_contracts.base import Message
 from leyden_contracts.ids import RoleName, RunId, TenantName
+from leyden_contracts.sampling import Sampling
 
 FunctionRef = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """`package.module:function`."""
@@ -53,51 +54,6 @@ class Algorithm(Message):
     control: Control = Control.NONE
 
 
-class Bounds(Message):
-    """The agent chooses, within these; what is out of them is moved to the nearer end."""
-
-    low: float = Field(ge=0, le=2)
-    high: float = Field(ge=0, le=2)
-    default: float = Field(default=1.0, ge=0, le=2)
-    """For an agent that says nothing; it is bounded too."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"`low` is above `high` ({self.low} > {self.high}): swap them")
-        return self
-
-
-class Sampling(Message):
-    """How trained roles sample. A number replaces what the agent asked for; bounds leave it a choice."""
-
-    temperature: float | Bounds = 1.0
-    """For training, above 0. The one really used is recorded with each call, and importance ratios use it."""
-    eval_temperature: float | Bounds = 1.0
-    """For evaluation episodes. 0 is greedy."""
-    top_p: Literal[1] = 1
-    """For training only the whole distribution: the learner could not compute the ratio of a token that its own nucleus
-    leaves out."""
-    eval_top_p: float | Bounds = 1.0
-    max_tokens: int = Field(default=512, ge=1)
-    """Upper bound; an agent may ask for less."""
-    eval_max_tokens: int | None = Field(default=None, ge=1)
-    """The same for evaluation; None: `max_tokens`."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        _check_range("temperature", self.temperature, 0, 2, above=True)
-        _check_range("eval_temperature", self.eval_temperature, 0, 2, above=False)
-        _check_range("eval_top_p", self.eval_top_p, 0, 1, above=True)
-        return self
-
-
-def _check_range(name: str, rule: "float | Bounds", low: float, high: float, *, above: bool) -> None:
-    ends = [rule.low, rule.high] if isinstance(rule, Bounds) else [rule]
-    if not all((low < end if above else low <= end) and end <= high for end in ends):
-        raise ValueError(f"`sampling.{name}` must be {'above' if above else 'at least'} {low} and at most {high}")
-
-
 class EpisodeRules(Message):
     """Limits of every episode."""
 
@@ -118,6 +74,15 @@ class Outside(Message):
     provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
     model: str = Field(min_length=1, max_length=200)
     """As the provider calls it."""
+
+
+class EvaluationRules(Message):
+    """When versions are evaluated on the run's held-out tasks, and what follows from it."""
+
+    every: int = Field(default=0, ge=0)
+    """Each version that this divides is evaluated, the base model too. 0: none is."""
+    promote: bool = True
+    """The version with the best score is promoted by itself; False: people do that."""
 
 
 class Role(Message):
@@ -155,6 +120,7 @@ class RunSpec(Message):
     sampling: Sampling = Sampling()
     episodes: EpisodeRules = EpisodeRules()
     algorithm: Algorithm = Algorithm()
+    evaluation: EvaluationRules = EvaluationRules()
     seed: int = Field(default=0, ge=0, lt=2**31)
     tenant: TenantName = "default"
     """Whose run this is. Tenants share the workers equally; a token for one tenant reaches its runs only."""
@@ -184,4 +150,12 @@ class RunSpec(Message):
             raise ValueError("`advantage: grpo` compares episodes of one task: set `group_size` to 2 or more")
         if self.algorithm.control is Control.UNPUBLISHED and self.algorithm.max_staleness < 1000:
             raise ValueError("`control: unpublished` trains on version 0 for ever: set `max_staleness` to 1000 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_means_something(self) -> Self:
+        if not self.evaluation.every and not self.evaluation.promote:
+            raise ValueError("`evaluation.promote` is about evaluations, and there are none: set `evaluation.every`")
+        if self.evaluation.every and self.algorithm.control is Control.UNPUBLISHED:
+            raise ValueError("`control: unpublished` has no version but 0: leave `evaluation.every` out")
         return self

@@ -34,9 +34,11 @@ class Task(TaskInput):
 class TaskUpload(Message):
     """What one upload of tasks asks for (query parameters of `POST /v1/runs/{run}/tasks`)."""
 
-    purpose: Literal["train", "eval"] = "train"
-    """`train` episodes are announced to the learner; `eval` ones never are."""
+    purpose: Literal["train", "eval", "held_out"] = "train"
+    """`train` episodes are announced to the learner; `eval` ones never are. `held_out` tasks make no episodes now: the
+    run's `evaluation` runs them on its versions."""
     samples: int | None = Field(default=None, ge=1, le=256)
-    """Episodes for each task. None: the run's `group_size` for training, 1 for evaluation."""
+    """Episodes for each task. None: the run's `group_size` for training, 1 for evaluation. For held-out tasks:
+    those of each version."""
     policy_version: int | None = Field(default=None, ge=0)
     """Evaluate this version. None: the latest that is ready when the episode makes its first call. Only for `eval`."""

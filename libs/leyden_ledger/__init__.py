@@ -13,11 +13,13 @@ from leyden_ledger.errors import (
     EpisodeNotFound,
     Fenced,
     LedgerError,
+    Outpaced,
     RunNotFound,
     Sealed,
     TooManyCalls,
 )
 from leyden_ledger.ledger import Ledger
+from leyden_ledger.promotions import Promoted
 from leyden_ledger.replicas import ReplicaStatus
 from leyden_ledger.runs import RunState, RunSummary
 from leyden_ledger.uploads import NewGroup, NewUpload, Registered, Window
@@ -34,6 +36,8 @@ __all__ = [
     "LedgerError",
     "NewGroup",
     "NewUpload",
+    "Outpaced",
+    "Promoted",
     "Registered",
     "ReplicaStatus",
     "RunNotFound",

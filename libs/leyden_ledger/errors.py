@@ -28,6 +28,10 @@ class Conflict(LedgerError):
     """This idempotency key was used for other tasks before; use a new one."""
 
 
+class Outpaced(LedgerError):
+    """Another promotion of this run came first: look at what is promoted now, and decide again."""
+
+
 class Sealed(LedgerError):
     """This run is sealed or cancelled: it takes no more such tasks. Create a new run."""
 

@@ -3,7 +3,9 @@
 from leyden_ledger.assembly import Assembly
 from leyden_ledger.calls import Calls
 from leyden_ledger.episodes import Episodes
+from leyden_ledger.evaluations import Evaluations
 from leyden_ledger.events import Events
+from leyden_ledger.promotions import Promotions
 from leyden_ledger.replicas import Replicas
 from leyden_ledger.runs import Runs
 from leyden_ledger.store import Scripts
@@ -23,6 +25,8 @@ class Ledger:
         self.assembly = Assembly(scripts)
         self.training = Training(scripts)
         self.replicas = Replicas(scripts)
+        self.evaluations = Evaluations(scripts)
+        self.promotions = Promotions(scripts)
         self.events = Events(scripts)
         self.uploads = Uploads(scripts)
 

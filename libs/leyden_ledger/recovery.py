@@ -1,7 +1,8 @@
 """Rebuilding a lost ledger from the object store (DESIGN section 5).
 
 What is known there: runs, uploads, trajectories and checkpoints. So every episode with a stored trajectory has
-succeeded, every group in a checkpoint is consumed, and all else runs again. An attempt from before the loss may still
+succeeded, every group in a checkpoint is consumed, evaluations and promotions are as they were, and all else runs
+again. An attempt from before the loss may still
 be under way: the attempts after it are numbered from a higher number on, so that it stays fenced.
 """
 
@@ -24,6 +25,7 @@ from leyden_storage.keys import (
     sealed_key,
     trajectories_prefix,
 )
+from leyden_storage.promotions import stored_evaluations, stored_promotions
 from leyden_storage.trajectories import decode_trajectory
 from leyden_storage.uploads import UploadReader, read_upload, stored_uploads
 
@@ -77,6 +79,7 @@ async def recover_run(ledger: Ledger, store: ObjectStore, run: str) -> Recovered
         await ledger.training.publish(run, known.manifests[-1].version)
     for upload in known.uploads:
         await _register(ledger, store, run, upload, known)
+    await _restore_promotions(ledger, store, run)
     succeeded = await _restore(ledger, store, run, known)
     await ledger.training.consumed(run, len(known.consumed))
     if await asyncio.to_thread(store.exists, sealed_key(run)):
@@ -129,17 +132,27 @@ def _read(store: ObjectStore, run: str) -> _Known:
 async def _register(ledger: Ledger, store: ObjectStore, run: str, upload: StoredUpload, known: _Known) -> None:
     """Enter an upload, and those of its groups that had begun."""
     asked = upload.asked
+    if asked.purpose == "held_out":
+        return await ledger.evaluations.hold_out(run)
     size, version = asked.samples or 1, asked.policy_version
     new = NewUpload(upload.batch, upload.digest, upload.groups, size, asked.purpose, version)
     await ledger.uploads.register(run, new)
     begun = {_number(group) for group in {*known.stored, *known.consumed} if _batch(group) == upload.batch[:12]}
     if not begun:
-        return
+        return None
     reader = await asyncio.to_thread(UploadReader, store, run, upload.batch)
     for start in range(await ledger.uploads.entered(run, upload.batch), max(begun) + 1, _ENTER_AT_ONCE):
         tasks = await asyncio.to_thread(reader.tasks, start, min(_ENTER_AT_ONCE, max(begun) + 1 - start))
         groups = [NewGroup(group_id(task.id, upload.batch, task.number), task.id, task.ref) for task in tasks]
         await ledger.uploads.enter(run, upload.batch, start, groups)
+    return None
+
+
+async def _restore_promotions(ledger: Ledger, store: ObjectStore, run: str) -> None:
+    for evaluation in await asyncio.to_thread(stored_evaluations, store, run):
+        await ledger.evaluations.record(evaluation)
+    for promotion in await asyncio.to_thread(lambda: list(stored_promotions(store, run))):
+        await ledger.promotions.record(promotion)
 
 
 async def _restore(ledger: Ledger, store: ObjectStore, run: str, known: _Known) -> int:

@@ -1,8 +1,10 @@
 """Replicas: who serves which version, by proof. A replica that stops beating is gone."""
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, ConfigDict
 
-from leyden_ledger.store import Scripts
+from leyden_ledger.store import ACTIVE, SERVED, Scripts
 
 _IDS = "leyden:replicas"
 
@@ -49,7 +51,11 @@ class Replicas:
 
     async def mark_ready(self, run: str, version: int) -> bool:
         """Record that a replica has proved `version`; this lets the groups of the next step start."""
-        return bool(await self._scripts.run("advance", run, ("ready", version)))
+        return bool(await self._scripts.run("prove", run, (version,)))
+
+    async def served_runs(self) -> Sequence[str]:
+        """Return the runs whose versions replicas may have to serve, in alphabetical order: also ended ones."""
+        return sorted({*await self._redis.smembers(ACTIVE), *await self._redis.smembers(SERVED)})
 
     async def wanted(self, run: str) -> set[int]:
         """Return the versions of `run` that replicas must serve, without 0 (the base model)."""

@@ -44,6 +44,10 @@ class RunSummary:
     version_ready: int
     held: str | None = None
     """Why no episode starts at the moment: `paused` or `recovering`."""
+    held_out: bool = False
+    """Whether there are held-out tasks to evaluate versions on."""
+    promoted: int | None = None
+    """The promoted version; None before the first promotion."""
     pending: int = 0
     """Episodes of the queued ones that are in the object store, and not yet in Redis."""
     episodes_accepted: int = 0
@@ -171,6 +175,8 @@ class Runs:
             version_published=int(head["published"]),
             version_ready=int(head["ready"]),
             held=head.get("held"),
+            held_out="held_out" in head,
+            promoted=int(head["best"]) if "best" in head else None,
             episodes_accepted=int(head["episodes_accepted"]),
             never_entered=_by_purpose(head, "never_entered"),
             pending=sum(_by_purpose(head, "pending").values()),

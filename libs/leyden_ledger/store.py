@@ -17,6 +17,8 @@ ACTIVE = "leyden:active"
 """The runs that may have work."""
 RESTING = "leyden:resting"
 """The others, until they are archived, by the time they came to rest (seconds, Redis's clock)."""
+SERVED = "leyden:served"
+"""The runs with versions that replicas must serve, also when the run has ended."""
 Argument = str | int | float
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from leyden_contracts import Episode, Group, Trajectory, episode_id
 from leyden_ledger.episodes import Episodes
-from leyden_ledger.store import Argument, Scripts, key
+from leyden_ledger.store import SERVED, Argument, Scripts, key
 
 
 class Training:
@@ -40,7 +40,10 @@ class Training:
 
     async def publish(self, run: str, version: int) -> bool:
         """Announce that `version` is committed in the object store; False if that was known."""
-        return bool(await self._scripts.run("advance", run, ("published", version)))
+        done = await self._scripts.run("advance", run, ("published", version))
+        # After the run's own keys, which may live on another node; the learner repeats itself after a crash.
+        await self._redis.sadd(SERVED, run)
+        return bool(done)
 
     async def consumed(self, run: str, groups: int) -> bool:
         """Record that the first `groups` finished groups are in committed checkpoints; False if that was known."""

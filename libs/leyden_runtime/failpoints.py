@@ -20,6 +20,9 @@ VARIABLE = "LEYDEN_FAILPOINTS"
 POINTS = {
     "task_api.stored": "an upload is in the object store, not in the ledger",
     "task_api.accepted": "an upload is in the ledger, its client has no answer",
+    "task_api.evaluating": "an evaluation is in the object store, not in the ledger",
+    "task_api.evaluated": "an evaluation's result is in the object store, not in the ledger",
+    "task_api.promoted": "a promotion is in the object store, not in the ledger",
     "task_api.due": "the ledger has handed out due episodes, none is rung for",
     "task_api.rung": "due episodes are rung for",
     "worker.claimed": "an episode is claimed, nothing has been done for it",

@@ -24,6 +24,8 @@ class Scope(StrEnum):
     """Use the task API."""
     ATTEMPT = "attempt"
     """Call the gateway, and send the agent's own spans, as one attempt."""
+    USE = "use"
+    """Call the gateway with the promoted versions of one's runs."""
     SPANS = "spans"
     """Send call spans of any run: the gateway."""
 

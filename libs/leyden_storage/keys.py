@@ -54,6 +54,21 @@ def archive_part_key(run: str, first: int) -> str:
     return _join("runs", run, "archive", f"{first:09d}.json")
 
 
+def promotion_key(run: str, number: int) -> str:
+    """The run's `number`-th promotion, from 1."""
+    return _join("runs", run, "promotions", f"{number:06d}.json")
+
+
+def evaluations_prefix(run: str) -> str:
+    """Where the results of a run's evaluations are."""
+    return _join("runs", run, "evaluations") + "/"
+
+
+def evaluation_key(run: str, version: int) -> str:
+    """How a version did on the run's held-out tasks."""
+    return _join("runs", run, "evaluations", f"v{version:06d}.json")
+
+
 def recovery_key(run: str, number: int) -> str:
     """The `number`-th rebuilding of the run's ledger, from 1."""
     return _join("runs", run, "recoveries", f"{number:06d}.json")

@@ -19,6 +19,8 @@ from leyden_storage.keys import task_part_key, upload_key, uploads_prefix
 
 MAX_PART_BYTES = 8 * 2**20
 MAX_PART_LINES = 10_000
+HELD_OUT_BATCH = sha256(b"held-out").hexdigest()[:24]
+"""A run has one upload of held-out tasks: scores on different tasks could not be compared."""
 _REF = re.compile(r"([0-9a-f]{1,32})/([0-9]{1,9})#([0-9]{1,9})\+([0-9]{1,9})")
 
 
@@ -30,6 +32,11 @@ class StoredTask(NamedTuple):
     """Where its line is, for `task_line`: `{folder}/{part}#{offset}+{length}`, in bytes; at most 64 characters."""
     number: int
     """Its place in the upload, from 0."""
+
+
+def evaluation_batch(version: int) -> str:
+    """Name the upload that evaluates `version` on the held-out tasks. No client's key makes this name."""
+    return sha256(b"evaluation:%d" % version).hexdigest()[:24]
 
 
 def part_folder(upload: StoredUpload) -> str:

@@ -26,7 +26,7 @@ class AdapterLoaderSettings(CommonSettings):
     poll_s: float = Field(default=0.1, gt=0)
     """How often the replica and the ledger are looked at."""
     runs_s: float = Field(default=1, gt=0)
-    """How often the list of runs is read, and finished runs are asked what they want."""
+    """How often the list of runs is read, and ended runs are asked what they want."""
     beat_ttl_s: float = Field(default=5, gt=0)
     """After so long without a word from this loader its replica gets no more calls."""
     replica_timeout_s: float = Field(default=3, gt=0)

@@ -1,4 +1,4 @@
-"""Which adapters the runs want of a replica: the ledger asked often for runs that train, seldom for finished ones."""
+"""Which adapters the runs want of a replica: the ledger asked often for runs that train, seldom for ended ones."""
 
 import time
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ from leyden_adapter_loader.names import Adapter
 from leyden_ledger import Ledger, RunNotFound, RunState
 
 log = structlog.get_logger()
+_ENDED = (RunState.FINISHED, RunState.CANCELLED)
 
 
 @dataclass(slots=True)
 class _Run:
     role: str
-    finished: bool = False
+    ended: bool = False
     adapters: frozenset[Adapter] = frozenset()
 
 
@@ -36,7 +37,7 @@ class Wishes:
             await self._list()
         ours = {run: known for run, known in self._runs.items() if known}
         for run, known in ours.items():
-            if listing or not known.finished:
+            if listing or not known.ended:
                 versions = await self._ledger.replicas.wanted(run)
                 known.adapters = frozenset(Adapter(run, known.role, version) for version in versions)
         if listing:
@@ -44,7 +45,7 @@ class Wishes:
         return {adapter for known in ours.values() for adapter in known.adapters}
 
     async def _list(self) -> None:
-        ids = await self._ledger.runs.active()
+        ids = await self._ledger.replicas.served_runs()
         self._runs = {run: await self._look_at(run) for run in ids}
 
     async def _look_at(self, run: str) -> _Run | None:
@@ -52,8 +53,8 @@ class Wishes:
             if run not in self._runs:
                 self._runs[run] = await self._meet(run)
             known = self._runs[run]
-            if known and not known.finished:
-                known.finished = (await self._ledger.runs.summary(run)).state is RunState.FINISHED
+            if known and not known.ended:
+                known.ended = (await self._ledger.runs.summary(run)).state in _ENDED
         except RunNotFound:
             return None
         return known

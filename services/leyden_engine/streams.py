@@ -29,7 +29,7 @@ class ReplyStream:
         self._body = body
         self._text = text
         self._chat = isinstance(body, ChatRequest)
-        self._base = {
+        self._base: dict[str, Any] = {
             "id": response_id,
             "object": "chat.completion.chunk" if self._chat else "text_completion",
             "created": int(time.time()),
@@ -108,7 +108,9 @@ class ReplyStream:
         if tokens and tokens[-1] in job.sampling.stop_ids:
             tokens = tokens[:-1]
         text = self._text.decode(tokens, keep_special=job.keep_special).rstrip(_UNFINISHED)
-        return text[: len(text) - self._held]
+        # A stop string may be there before the model thread has said that the job is over.
+        stops = [text.index(stop) for stop in self._body.stops if stop in text]
+        return text[: min(stops, default=len(text) - self._held)]
 
     def _tokens(self, job: Job, first: int, last: int) -> dict[str, Any]:
         more: dict[str, Any] = {"token_ids": job.tokens[first:last]} if self._body.return_token_ids else {}

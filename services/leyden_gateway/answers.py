@@ -10,7 +10,7 @@ from aiohttp import web
 from leyden_gateway.ask import Ask
 from leyden_gateway.errors import ApiError
 from leyden_gateway.protocols.base import Dialect, Events, Head
-from leyden_gateway.recording import Record
+from leyden_gateway.recording import Record, Unrecorded
 from leyden_gateway.reply import Reply
 from leyden_gateway.upstream import Stream
 from leyden_ledger import Fenced
@@ -40,7 +40,7 @@ def whole(dialect: Dialect, ask: Ask, replies: Sequence[Reply], request_id: str)
 
 
 async def pass_on(
-    request: web.Request, dialect: Dialect, ask: Ask, stream: Stream, record: Record, request_id: str
+    request: web.Request, dialect: Dialect, ask: Ask, stream: Stream, record: Record | Unrecorded, request_id: str
 ) -> web.StreamResponse:
     """Send a reply on while it is written. It is counted before its first piece leaves.
 
@@ -76,7 +76,7 @@ async def pass_on(
     return answer
 
 
-async def _count(record: Record, stream: Stream) -> None:
+async def _count(record: Record | Unrecorded, stream: Stream) -> None:
     """Count the call. An agent that leaves meanwhile must not part the count from its span."""
     counting = asyncio.ensure_future(record.count())
     try:

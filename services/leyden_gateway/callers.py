@@ -25,7 +25,7 @@ def claims_of(request: web.Request, tokens: Tokens) -> Claims:
     """Return what the request's token says. Raises TokenInvalid, TokenForbidden, ProblemError (401)."""
     # Anthropic's clients send their key in a header of its own.
     token = request.headers.get("x-api-key") or bearer(request)
-    return tokens.verify(token, Scope.ATTEMPT)
+    return tokens.verify(token, Scope.ATTEMPT, Scope.USE)
 
 
 def from_anthropic(request: web.Request) -> bool:
@@ -35,7 +35,7 @@ def from_anthropic(request: web.Request) -> bool:
 
 def attempt_of(claims: Claims) -> Attempt:
     """Return the attempt that the token speaks for. Raises TokenForbidden."""
-    if claims.run is None or claims.episode is None or claims.attempt is None:
+    if claims.scope is not Scope.ATTEMPT or claims.run is None or claims.episode is None or claims.attempt is None:
         raise TokenForbidden("the token names no attempt")
     return Attempt(claims.run, claims.episode, claims.attempt)
 

@@ -6,13 +6,16 @@ token -> request read -> plan (role, fence, version, sampling) -> replica -> rep
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 from aiohttp import web
 
 from leyden_gateway import metrics
+from leyden_gateway.aliases import Aliases
 from leyden_gateway.answers import REQUEST_ID, StreamFailed, pass_on, whole
+from leyden_gateway.ask import Ask
 from leyden_gateway.callers import ROLE_HEADER, agent_of, attempt_of, claims_of, parent_of
 from leyden_gateway.errors import ApiError, as_api_error, response
 from leyden_gateway.exporter import Exporter
@@ -20,11 +23,11 @@ from leyden_gateway.limits import Limits
 from leyden_gateway.outside import Providers
 from leyden_gateway.plan import Plan, Planner
 from leyden_gateway.protocols.base import Dialect
-from leyden_gateway.recording import Record, Recorder
+from leyden_gateway.recording import Record, Recorder, Unrecorded
 from leyden_gateway.reply import Reply
 from leyden_gateway.upstream import Upstream
 from leyden_runtime.failpoints import failpoint
-from leyden_runtime.tokens import Tokens
+from leyden_runtime.tokens import Scope, Tokens
 from leyden_traces import trace_id
 
 log = structlog.get_logger()
@@ -39,6 +42,7 @@ class Calls:
         self,
         tokens: Tokens,
         planner: Planner,
+        aliases: Aliases,
         upstream: Upstream,
         providers: Providers,
         exporter: Exporter,
@@ -47,6 +51,7 @@ class Calls:
     ) -> None:
         self._tokens = tokens
         self._planner = planner
+        self._aliases = aliases
         self._upstream = upstream
         self._providers = providers
         self._exporter = exporter
@@ -76,23 +81,37 @@ class Calls:
 
     async def _answer(self, request: web.Request, dialect: Dialect, request_id: str) -> web.StreamResponse:
         start_ns = time.time_ns()
-        attempt = attempt_of(claims_of(request, self._tokens))
+        claims = claims_of(request, self._tokens)
+        if claims.scope is Scope.USE:
+            ask = dialect.read(await request.read())
+            plan = await self._aliases.plan(claims, ask, request_id)
+            with self._limits.call(str(plan.spec.id)):
+                return await self._serve(request, dialect, ask, plan, Unrecorded, request_id)
+        attempt = attempt_of(claims)
         ask = dialect.read(await request.read())
         parent = parent_of(request, trace_id(attempt.run, attempt.episode, attempt.number))
         with self._limits.call(attempt.run), self._exporter.place(ask.samples) as place:
             plan = await self._planner.plan(attempt, ask, request.headers.get(ROLE_HEADER), agent_of(request))
+            record = partial(self._recorder.call, attempt, plan, start_ns, parent, place)
+            return await self._serve(request, dialect, ask, plan, record, request_id)
 
-            def record() -> Record:
-                return self._recorder.call(attempt, plan, start_ns, parent, place)
-
-            if ask.live and not plan.outside:
-                async with self._upstream.stream(plan) as stream:
-                    return await pass_on(request, dialect, ask, stream, record(), request_id)
-            answered = await self._replies(plan, ask.samples)
-            if request.transport is None or request.transport.is_closing():
-                raise ApiError(499, "disconnected", "the agent has gone")
-            await self._recorder.unparted(_commit([(record(), *one) for one in answered]))
-            failpoint("gateway.answering")
+    async def _serve(
+        self,
+        request: web.Request,
+        dialect: Dialect,
+        ask: Ask,
+        plan: Plan,
+        record: Callable[[], Record | Unrecorded],
+        request_id: str,
+    ) -> web.StreamResponse:
+        if ask.live and not plan.outside:
+            async with self._upstream.stream(plan) as stream:
+                return await pass_on(request, dialect, ask, stream, record(), request_id)
+        answered = await self._replies(plan, ask.samples)
+        if request.transport is None or request.transport.is_closing():
+            raise ApiError(499, "disconnected", "the agent has gone")
+        await self._recorder.unparted(_commit([(record(), *one) for one in answered]))
+        failpoint("gateway.answering")
         return whole(dialect, ask, [reply for _, reply in answered], request_id)
 
     async def _replies(self, plan: Plan, samples: int) -> list[Answered]:
@@ -108,7 +127,7 @@ class Calls:
                 task.cancel()
 
 
-async def _commit(finished: Sequence[tuple[Record, str, Reply]]) -> None:
+async def _commit(finished: Sequence[tuple[Record | Unrecorded, str, Reply]]) -> None:
     """Count replies that are about to leave, and hand over their spans. Raises Fenced."""
     for record, replica, reply in finished:
         await record.count()

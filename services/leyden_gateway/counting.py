@@ -3,31 +3,43 @@
 It is no call: nothing is counted or recorded. But only an attempt that may call may ask.
 """
 
+from dataclasses import replace
+
 import msgspec
 from aiohttp import web
 
+from leyden_gateway.aliases import Aliases
+from leyden_gateway.ask import Ask
 from leyden_gateway.callers import ROLE_HEADER, agent_of, attempt_of, claims_of
 from leyden_gateway.dialects import MESSAGES
 from leyden_gateway.errors import ApiError
-from leyden_gateway.plan import Planner
+from leyden_gateway.plan import Plan, Planner
 from leyden_gateway.upstream import Upstream
-from leyden_runtime.tokens import Tokens
+from leyden_runtime.tokens import Claims, Scope, Tokens
 
 
 class Counting:
     """Handles the request."""
 
-    def __init__(self, tokens: Tokens, planner: Planner, upstream: Upstream) -> None:
+    def __init__(self, tokens: Tokens, planner: Planner, aliases: Aliases, upstream: Upstream) -> None:
         self._tokens = tokens
         self._planner = planner
+        self._aliases = aliases
         self._upstream = upstream
 
     async def answer(self, request: web.Request) -> web.Response:
         """Return `{"input_tokens"}`, exactly as a replica of the run's base model counts them."""
-        attempt = attempt_of(claims_of(request, self._tokens))
+        claims = claims_of(request, self._tokens)
         ask = MESSAGES.read_to_count(await request.read())
-        plan = await self._planner.plan_prompt(attempt, ask, request.headers.get(ROLE_HEADER), agent_of(request))
+        plan = await self._plan(request, claims, ask)
         if plan.outside:
             raise ApiError(400, "not_supported", f"`{ask.model}` is an outside provider's: its tokens are not known")
         count = await self._upstream.count_tokens(plan)
         return web.Response(body=msgspec.json.encode({"input_tokens": count}), content_type="application/json")
+
+    async def _plan(self, request: web.Request, claims: Claims, ask: Ask) -> Plan:
+        if claims.scope is Scope.USE:
+            return replace(await self._aliases.plan(claims, ask, ""), version=0)
+        return await self._planner.plan_prompt(
+            attempt_of(claims), ask, request.headers.get(ROLE_HEADER), agent_of(request)
+        )

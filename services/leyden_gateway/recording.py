@@ -73,3 +73,13 @@ class Record:
         )
         trace, span = trace_id(a.run, a.episode, a.number), span_id(a.run, a.episode, a.number, self._number)
         self._place.put(encode_call(transition, self._start_ns, time.time_ns(), trace, span, self._parent))
+
+
+class Unrecorded:
+    """A user's call: it belongs to no episode."""
+
+    async def count(self) -> None:
+        """Count nothing."""
+
+    def close(self, replica: str, reply: Reply) -> None:
+        """Record nothing."""

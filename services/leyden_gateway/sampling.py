@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from leyden_contracts import Purpose, RunSpec
-from leyden_contracts.run import Bounds
+from leyden_contracts import Bounds, Purpose, RunSpec
 from leyden_gateway.ask import Ask
 
 _OTHERS = frozenset({

@@ -9,6 +9,7 @@ import aiohttp
 import structlog
 from aiohttp import web
 
+from leyden_gateway.aliases import Aliases
 from leyden_gateway.calls import Calls
 from leyden_gateway.counting import Counting
 from leyden_gateway.dialects import DIALECTS, own_words
@@ -63,9 +64,11 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
     runs, replicas = RunCache(ledger), Replicas(ledger, settings.replica_refresh_s)
     planner = Planner(ledger, runs, Versions(ledger, replicas), settings.replica_wait_s)
     upstream = Upstream(session, replicas, secret(settings.engine_api_key), settings.upstream_timeout_s)
+    aliases = Aliases(ledger, runs, settings.replica_wait_s)
     calls = Calls(
         tokens,
         planner,
+        aliases,
         upstream,
         Providers(session, settings.providers, settings.upstream_timeout_s),
         exporter,
@@ -73,7 +76,8 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
         Limits(settings.max_calls, settings.max_calls_of_a_run),
     )
     try:
-        yield _app(calls, Counting(tokens, planner, upstream), Models(tokens, runs), settings.max_body_bytes)
+        counting, models = Counting(tokens, planner, aliases, upstream), Models(tokens, runs, aliases)
+        yield _app(calls, counting, models, settings.max_body_bytes)
     finally:
         lost = await exporter.flush(settings.drain_s)
         if lost:

@@ -1,5 +1,6 @@
 """Stored policy versions. They are immutable, so each manifest is read once."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from leyden_contracts import AdapterManifest, RunSpec
@@ -22,6 +23,25 @@ class Adapters:
         run, role = str(spec.id), spec.trained_role
         return [self._view(run, role, version) for version in adapter_versions(self._store, run, role)]
 
+    def one(self, spec: RunSpec, version: int) -> AdapterView:
+        """Return a stored version. Raises ObjectNotFound, StoreError."""
+        return self._view(str(spec.id), spec.trained_role, version)
+
+    def manifest(self, spec: RunSpec, version: int) -> AdapterManifest:
+        """Return the whole manifest of a version. Raises ObjectNotFound, StoreError."""
+        return self._manifest(str(spec.id), spec.trained_role, version)
+
+    def parents(self, spec: RunSpec, version: int) -> Sequence[int]:
+        """Return the versions that `version` comes from, nearest first, down to 0.
+
+        Raises ObjectNotFound, StoreError.
+        """
+        found = []
+        while version:
+            version = self._view(str(spec.id), spec.trained_role, version).parent
+            found.append(version)
+        return found
+
     def file(self, spec: RunSpec, version: int, name: str) -> bytes:
         """Return one file of a checkpoint; only names that its manifest lists reach the store.
 
@@ -33,6 +53,9 @@ class Adapters:
         return self._store.get(adapter_prefix(run, role, version) + name)
 
     def _read(self, run: str, role: str, version: int) -> AdapterView:
-        manifest = AdapterManifest.model_validate_json(self._store.get(manifest_key(run, role, version)))
+        manifest = self._manifest(run, role, version)
         kept = {name: getattr(manifest, name) for name in AdapterView.model_fields}
         return AdapterView.model_validate({**kept, "groups": len(manifest.groups)})
+
+    def _manifest(self, run: str, role: str, version: int) -> AdapterManifest:
+        return AdapterManifest.model_validate_json(self._store.get(manifest_key(run, role, version)))

@@ -13,11 +13,11 @@ from redis import RedisError
 
 from leyden_contracts import RunSpec, StoredUpload, TaskUpload
 from leyden_contracts.api import Uploaded
-from leyden_ledger import Conflict, LedgerError, NewUpload, RunSummary
+from leyden_ledger import Conflict, LedgerError, NewUpload, RunState, RunSummary, Sealed
 from leyden_runtime.failpoints import failpoint
 from leyden_storage import ObjectNotFound, ObjectStore, StoreError
 from leyden_storage.keys import task_part_key, upload_key
-from leyden_storage.uploads import part_folder, read_upload
+from leyden_storage.uploads import HELD_OUT_BATCH, part_folder, read_upload
 from leyden_task_api.parts import Parts
 from leyden_task_api.problems import ProblemError
 from leyden_task_api.upload import Spool
@@ -27,9 +27,11 @@ log = structlog.get_logger()
 
 def settle_question(asked: TaskUpload, spec: RunSpec, summary: RunSummary) -> TaskUpload:
     """Return `asked` with its defaults filled in. Raises ProblemError if the run cannot do this."""
-    samples = asked.samples or (spec.group_size if asked.purpose == "train" else 1)
-    if asked.purpose == "train" and asked.policy_version is not None:
+    if asked.purpose != "eval" and asked.policy_version is not None:
         raise ProblemError(422, "`policy_version` is for evaluations: leave it out, or set `purpose=eval`")
+    if asked.purpose == "held_out" and not spec.evaluation.every:
+        raise ProblemError(422, "this run evaluates nothing by itself: create one with `evaluation.every`, or use eval")
+    samples = asked.samples or (spec.group_size if asked.purpose == "train" else 1)
     if asked.purpose == "train" and spec.algorithm.advantage == "grpo" and samples < 2:
         raise ProblemError(422, "`advantage: grpo` compares episodes of one task: set `samples` to 2 or more")
     if (asked.policy_version or 0) > summary.version_published:
@@ -43,6 +45,8 @@ async def accept(parts: Parts, run: str, asked: TaskUpload, spool: Spool, key: s
 
     Raises ProblemError, LedgerError, StoreError.
     """
+    if asked.purpose == "held_out":
+        return await _hold_out(parts, run, asked, spool)
     samples = asked.samples or 1
     _check(spool, samples, parts.settings.max_episodes_per_upload)
     digest = await asyncio.to_thread(spool.digest)
@@ -66,6 +70,26 @@ async def accept(parts: Parts, run: str, asked: TaskUpload, spool: Spool, key: s
     return Uploaded(
         batch=batch[:12], groups=upload.groups, episodes=upload.groups * samples, repeated=registered.repeated
     )
+
+
+async def _hold_out(parts: Parts, run: str, asked: TaskUpload, spool: Spool) -> Uploaded:
+    """Store the run's held-out tasks. They are not entered in the ledger: the evaluator uploads them for each version.
+
+    Raises ProblemError, LedgerError, StoreError.
+    """
+    _check(spool, asked.samples or 1, parts.settings.max_episodes_per_upload)
+    summary = await parts.ledger.runs.summary(run)
+    if summary.state is RunState.CANCELLED:
+        raise Sealed
+    digest, batch = await asyncio.to_thread(spool.digest), HELD_OUT_BATCH
+    upload = StoredUpload(batch=batch, asked=asked, digest=digest, part_lines=spool.part_lines, created=time.time())
+    try:
+        await asyncio.to_thread(store_upload, parts.store, run, upload, spool)
+    except Conflict as error:
+        detail = "this run has other held-out tasks, and scores on others could not be compared: create a new run"
+        raise ProblemError(409, detail) from error
+    await parts.ledger.evaluations.hold_out(run)
+    return Uploaded(batch=batch[:12], groups=upload.groups, episodes=0, repeated=summary.held_out)
 
 
 def store_upload(store: ObjectStore, run: str, upload: StoredUpload, spool: Spool) -> None:

@@ -55,7 +55,11 @@ class Gauges:
             del self._last_active[run]
         telemetry.forget(old)
         for run in list(self._last_active):
-            telemetry.show(run, await self._ledger.runs.summary(run))
+            summary = await self._ledger.runs.summary(run)
+            telemetry.show(run, summary)
+            if summary.held_out:
+                progress = await self._ledger.evaluations.progress(run)
+                telemetry.show_scores(run, progress.promoted, progress.results)
 
 
 async def forever(name: str, step: Callable[[], Awaitable[object]], every_s: float, stop: asyncio.Event) -> None:

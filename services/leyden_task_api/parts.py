@@ -15,6 +15,7 @@ from leyden_task_api.adapters import Adapters
 from leyden_task_api.feeder import Feeder
 from leyden_task_api.owners import Owners
 from leyden_task_api.places import Places
+from leyden_task_api.promotion import Promoter
 from leyden_task_api.settings import TaskApiSettings
 
 
@@ -29,6 +30,7 @@ class Parts:
     archive: Archive
     feeder: Feeder
     owners: Owners
+    promoter: Promoter
     tokens: Tokens
     uploads: Places
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,8 +44,19 @@ def open_parts(settings: TaskApiSettings, stop: asyncio.Event) -> Parts:
     tokens = Tokens(settings.signing_key.get_secret_value())
     ledger = Ledger.connect(settings.redis_url)
     feeder, owners = Feeder(ledger, store, settings.episodes_ahead), Owners(ledger)
-    places = Places(settings.max_uploads_at_once)
-    return Parts(settings, ledger, store, Adapters(store), Archive(ledger, store), feeder, owners, tokens, places, stop)
+    return Parts(
+        settings=settings,
+        ledger=ledger,
+        store=store,
+        adapters=Adapters(store),
+        archive=Archive(ledger, store),
+        feeder=feeder,
+        owners=owners,
+        promoter=Promoter(ledger, store),
+        tokens=tokens,
+        uploads=Places(settings.max_uploads_at_once),
+        stop=stop,
+    )
 
 
 def _parts(request: Request) -> Parts:

@@ -44,4 +44,6 @@ class TaskApiSettings(CommonSettings):
     """An ended run's episodes move from Redis to the object store when nothing has happened for so long."""
     archive_s: float = Field(default=10, gt=0)
     """Pause between looks for such runs."""
+    evaluate_s: float = Field(default=1, gt=0)
+    """Pause between looks for versions to evaluate and evaluations that have ended."""
     gauges_s: float = Field(default=2, gt=0)

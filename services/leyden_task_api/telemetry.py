@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from leyden_contracts import FailureReason
+from leyden_contracts import Evaluation, FailureReason
 from leyden_ledger import RunSummary
 
 REQUESTS = Counter("leyden_task_api_requests", "Requests answered", ["method", "route", "status"])
@@ -20,6 +20,9 @@ FAILURES = Gauge("leyden_run_failed_attempts", "Failed attempts so far, by reaso
 REWARD = Gauge("leyden_run_train_reward", "Mean reward of graded training episodes so far", ["run"])
 EVAL = Gauge("leyden_run_eval_reward", "Mean reward of graded evaluation episodes", ["run", "version"])
 
+PROMOTED = Gauge("leyden_run_promoted_version", "Promoted policy version", ["run"])
+SCORE = Gauge("leyden_run_evaluation_score", "Score on the held-out tasks: `promoted`, `newest`", ["run", "which"])
+
 
 def show(run: str, summary: RunSummary) -> None:
     """Set the gauges of one run."""
@@ -29,6 +32,8 @@ def show(run: str, summary: RunSummary) -> None:
         GROUPS.labels(run, stage).set(getattr(summary, f"groups_{stage}"))
     VERSION.labels(run, "published").set(summary.version_published)
     VERSION.labels(run, "ready").set(summary.version_ready)
+    if summary.promoted is not None:
+        PROMOTED.labels(run).set(summary.promoted)
     # Also the reasons that have not occurred: a chart of zeros is not a chart without data.
     for reason in FailureReason:
         FAILURES.labels(run, reason).set(summary.failures.get(reason, 0))
@@ -38,10 +43,20 @@ def show(run: str, summary: RunSummary) -> None:
         gauge.set(total / episodes)
 
 
+def show_scores(run: str, promoted: int | None, results: Mapping[int, Evaluation]) -> None:
+    """Set the gauges of a run's evaluations; what has no score shows none."""
+    scores = {version: result.score for version, result in results.items() if result.score is not None}
+    for which, version in (("promoted", promoted), ("newest", max(scores, default=None))):
+        if version in scores:
+            SCORE.labels(run, which).set(scores[version])
+        elif (run, which) in SCORE._metrics:
+            SCORE.remove(run, which)
+
+
 def forget(runs: Iterable[str]) -> None:
     """Drop the gauges of `runs`: a server that runs for months sees many."""
     gone = set(runs)
-    for gauge in (EPISODES, GROUPS, VERSION, FAILURES, REWARD, EVAL):
+    for gauge in (EPISODES, GROUPS, VERSION, FAILURES, REWARD, EVAL, PROMOTED, SCORE):
         for labels in [labels for labels in gauge._metrics if labels[0] in gone]:
             gauge.remove(*labels)
 

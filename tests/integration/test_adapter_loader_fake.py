@@ -13,7 +13,7 @@ from leyden_adapter_loader.cache import Cache
 from leyden_adapter_loader.loop import Loop
 from leyden_adapter_loader.replica import Replica
 from leyden_adapter_loader.settings import AdapterLoaderSettings
-from leyden_contracts import RunSpec
+from leyden_contracts import Promotion, RunSpec
 from leyden_ledger import Ledger, ReplicaStatus
 from leyden_storage import LocalStore
 from leyden_storage.keys import adapter_prefix, manifest_key
@@ -413,3 +413,24 @@ async def test_a_ledger_that_forgot_is_told_again(
         await ledger.replicas.leave(REPLICA)
         await comes_ready(ledger, 1)
         await comes(lambda: _version_ready(ledger, 1))
+
+
+async def test_an_ended_run_keeps_what_is_promoted(
+    replica: FakeReplica, ledger: Ledger, store: LocalStore, cache_dir: Path, publish: Publish
+) -> None:
+    for version in (1, 2, 3, 4):
+        await publish(version, version / 10)
+    numbered = [
+        Promotion(run=RUN, number=1, version=1, cause="person", created=0),
+        Promotion(run=RUN, number=2, version=2, cause="person", before=1, predecessor=1, created=0),
+    ]
+    for promotion in numbered:
+        await ledger.promotions.record(promotion)
+    await ledger.runs.seal(RUN)
+    await ledger.runs.finish(RUN)
+    assert await ledger.runs.rest(RUN) and await ledger.runs.active() == []
+    async with loading(replica, ledger, store, cache_dir):
+        await comes_ready(ledger, 1, 2, 4)
+        await ledger.promotions.record(numbered[0].model_copy(update={"number": 3, "cause": "rollback"}))
+        await comes_ready(ledger, 1, 4)
+    assert await ledger.promotions.proved(RUN, range(5)) == {0, 1, 2, 4}

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,6 +15,8 @@ from leyden_runtime.tokens import Scope, Tokens
 from leyden_storage import ObjectStore, StoreError, open_store
 
 _DAY_S = 86_400
+MintedScope = Literal["api", "use"]
+"""The other scopes are minted by Leyden itself."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -52,14 +54,15 @@ def recover(context: typer.Context) -> None:
 def token(
     days: Annotated[float, typer.Option(min=0.001, help="Until it expires")] = 30,
     run: Annotated[str | None, typer.Option(help="Good for this run only")] = None,
+    scope: Annotated[MintedScope, typer.Option(help="api: use the task API; use: call promoted versions")] = "api",
     tenant: Annotated[str, typer.Option(help="Good for this tenant's runs; `*` for all tenants'")] = "default",
 ) -> None:
-    """Make a token for the task API, signed with LEYDEN_SIGNING_KEY."""
+    """Make a token for the task API, or for calls of promoted versions, signed with LEYDEN_SIGNING_KEY."""
     try:
         tokens = Tokens(os.environ.get("LEYDEN_SIGNING_KEY", ""))
     except ValueError as error:
         raise InputError(str(error)) from error
-    typer.echo(tokens.mint(Scope.API, days * _DAY_S, tenant=tenant, run=run))
+    typer.echo(tokens.mint(Scope(scope), days * _DAY_S, tenant=tenant, run=run))
 
 
 async def _recover(ledger: Ledger, store: ObjectStore) -> list[str]:

@@ -1,11 +1,12 @@
 """`leyden run`, `leyden tasks`: runs are made, listed and filled."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
 
+from leyden_client.cli import versions
 from leyden_client.cli.session import AsJson, Run, print_json, session
 from leyden_client.errors import InputError
 from leyden_client.files import read_spec, read_tasks
@@ -19,6 +20,7 @@ _tasks = typer.Typer(no_args_is_help=True, help="Upload tasks.")
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     app.add_typer(_runs, name="run")
+    versions.add_to(_runs)
     app.add_typer(_tasks, name="tasks")
 
 
@@ -100,6 +102,9 @@ def upload(
     run: Run,
     file: Annotated[Path, typer.Argument(help="Tasks, one JSON object a line")],
     evaluate: Annotated[bool, typer.Option("--eval", help="For evaluation: never trained on")] = False,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="For the run's own evaluations of its versions: no episodes now")
+    ] = False,
     samples: Annotated[int | None, typer.Option(min=1, help="Episodes a task")] = None,
     policy_version: Annotated[int | None, typer.Option(min=0, help="Version to evaluate; default: newest")] = None,
     key: Annotated[str | None, typer.Option(help="Makes this upload another than an earlier one of the file")] = None,
@@ -108,11 +113,14 @@ def upload(
     read_tasks(file)
     if policy_version is not None and not evaluate:
         raise InputError("--policy-version is for evaluations: add --eval")
+    if held_out and evaluate:
+        raise InputError("--held-out tasks are evaluated by the run itself, --eval ones once, now: choose one")
+    purpose: Purpose | Literal["held_out"] = "held_out" if held_out else "eval" if evaluate else "train"
     with session(context).client() as client:
-        purpose: Purpose = "eval" if evaluate else "train"
         done = client.upload_tasks(run, file, purpose=purpose, samples=samples, policy_version=policy_version, key=key)
-    again = " (they were there already; use --key to upload the same tasks again)" if done.repeated else ""
-    typer.echo(f"{done.groups} tasks, {done.episodes} episodes{again}")
+    other = "" if held_out else "; use --key to upload the same tasks again"
+    again = f" (they were there already{other})" if done.repeated else ""
+    typer.echo(f"{done.groups} tasks, {'held out' if held_out else f'{done.episodes} episodes'}{again}")
 
 
 def _print(view: RunView) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from leyden_contracts import RunSpec
 from leyden_gateway.ask import refused
 from leyden_gateway.protocols.fields import read_fields, read_object
+from leyden_gateway.protocols.ollama_reading import plain_name
 
 UNSUPPORTED = ("embed", "embeddings", "pull", "push", "create", "copy", "delete", "ps")
 """Paths under `/api/` that Ollama has and the gateway has not."""
@@ -25,7 +26,7 @@ def asked(body: bytes) -> str:
     name = found.get("model") or found.get("name")
     if not name:
         raise refused("`model` must be given")
-    return name.removesuffix(":latest")
+    return plain_name(name)
 
 
 def show(spec: RunSpec, role: str) -> dict[str, Any]:

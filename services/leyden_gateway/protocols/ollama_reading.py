@@ -82,6 +82,11 @@ def read_generate(body: bytes) -> Ask:
     return _ask(found, {"prompt": found["prompt"]})
 
 
+def plain_name(model: str) -> str:
+    """Return a model's name without the tag that some of Ollama's clients add; to `leyden/RUN:latest` it belongs."""
+    return model if model.startswith("leyden/") else model.removesuffix(":latest")
+
+
 def _read(body: bytes, known: dict[str, msgspec.json.Decoder[Any]], required: tuple[str, ...]) -> _Object:
     fields = read_object(body)
     given = {name for name, raw in fields.items() if bytes(raw) not in (b"null", b'""', b"[]", b"false")}
@@ -96,8 +101,7 @@ def _ask(found: _Object, fields: _Object) -> Ask:
     own = _own(options)
     tops = {"top_logprobs": found["top_logprobs"]} if found.get("logprobs") and found.get("top_logprobs") else {}
     return Ask(
-        # Ollama's clients name a version of a model after a colon.
-        model=found["model"].removesuffix(":latest"),
+        model=plain_name(found["model"]),
         fields={**fields, **_renamed(options), **_format(found.get("format")), **tops},
         endpoint="completions" if "prompt" in fields else "chat/completions",
         stream=found.get("stream") is not False,

@@ -115,10 +115,10 @@ async def test_the_live_stream_says_what_the_whole_message_says(client, world, r
 async def test_a_stop_sequence_is_named(client, world, real):
     text = (await client.messages.create(**ASK)).content[0].text
     stop = text[len(text) // 2]
-    for message in (
-        await client.messages.create(**ASK, stop_sequences=[stop]),
-        await (await client.messages.stream(**ASK, stop_sequences=[stop]).__aenter__()).get_final_message(),
-    ):
+    whole = await client.messages.create(**ASK, stop_sequences=[stop])
+    async with client.messages.stream(**ASK, stop_sequences=[stop]) as stream:
+        streamed = await stream.get_final_message()
+    for message in (whole, streamed):
         assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", stop)
         assert stop not in message.content[0].text
     await exact(world, real, 3)

@@ -73,3 +73,9 @@ def test_an_operators_token_reaches_all(of) -> None:
     assert of(ALL_TENANTS).get("/v1/runs/mine").status_code == 200
     assert of(ALL_TENANTS).post("/v1/runs", json={**SPEC, "id": "new", "tenant": "ours"}).status_code == 201
     assert of("ours").get("/v1/runs/new").status_code == 200
+
+
+def test_a_token_for_calls_of_promoted_versions_does_not_open_the_api(url: str, signing_key: str) -> None:
+    token = Tokens(signing_key).mint(Scope.USE, 60)
+    answer = httpx.get(f"{url}/v1/runs", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 403

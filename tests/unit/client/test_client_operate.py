@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from leyden_client.cli import app, plugins
 from leyden_client.cli.app import Guarded
 from leyden_ledger import RunNotFound
+from leyden_runtime.tokens import Claims, Scope, Tokens
 
 
 def check(monkeypatch: pytest.MonkeyPatch, folder: Path, outcome: Any, **environment: str) -> tuple[int, str]:
@@ -36,6 +37,19 @@ def test_check_tells_violations_by_its_exit_code(monkeypatch: pytest.MonkeyPatch
     code, text = check(monkeypatch, tmp_path, [], LEYDEN_REDIS_URL="")
     assert code == 2 and "LEYDEN_REDIS_URL" in text
     assert check(monkeypatch, tmp_path, [], LEYDEN_STORE_URL="/nowhere")[0] == 1
+
+
+def test_a_token_has_the_scope_that_was_asked_for(signing_key: str) -> None:
+    def mint(*arguments: str) -> Claims:
+        result = CliRunner().invoke(app, ["token", *arguments], env={"LEYDEN_SIGNING_KEY": signing_key})
+        assert result.exit_code == 0, result.output
+        return Tokens(signing_key).verify(result.output.strip(), *Scope)
+
+    assert mint() == Claims(Scope.API, "default")
+    assert mint("--scope", "use", "--run", "mine") == Claims(Scope.USE, "default", "mine")
+    assert mint("--scope", "use", "--tenant", "ours") == Claims(Scope.USE, "ours")
+    refused = CliRunner().invoke(app, ["token", "--scope", "spans"], env={"LEYDEN_SIGNING_KEY": signing_key})
+    assert refused.exit_code == 2
 
 
 def greet(name: str, loud: bool = False) -> None:
