@@ -9,6 +9,16 @@ from leyden_gateway.ask import refused
 _Object = dict[str, Any]
 
 
+class _Function(msgspec.Struct):
+    name: str
+    arguments: _Object = {}
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+
+
 def chat_messages(turns: list[_Object]) -> list[_Object]:
     """Return the turns as chat messages. Thinking is left out. Raises ApiError (400)."""
     if not turns:
@@ -52,15 +62,23 @@ def _turn(turn: _Object, calls: _Calls, place: str) -> _Object:
     if role == "tool":
         message["tool_call_id"] = calls.resolve(turn.get("tool_call_id"), turn.get("tool_name") or turn.get("name"))
     if turn.get("tool_calls"):
-        message["tool_calls"] = [_call(call, calls, place) for call in turn["tool_calls"]]
+        message["tool_calls"] = _tool_calls(turn["tool_calls"], calls, place)
     return message
 
 
-def _call(call: Any, calls: _Calls, place: str) -> _Object:
+def _tool_calls(given: Any, calls: _Calls, place: str) -> list[_Object]:
     try:
-        name, arguments = call["function"]["name"], call["function"].get("arguments") or {}
-        id = calls.add(name, call.get("id"))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise refused(f"`{place}.tool_calls` cannot be read: {error!r}") from error
-    function = {"name": name, "arguments": msgspec.json.encode(arguments).decode()}
-    return {"id": id, "type": "function", "function": function}
+        read = msgspec.convert(given, list[_Call])
+    except msgspec.ValidationError as error:
+        raise refused(f"`{place}.tool_calls`: {error}") from error
+    return [
+        {
+            "id": calls.add(call.function.name, call.id),
+            "type": "function",
+            "function": {
+                "name": call.function.name,
+                "arguments": msgspec.json.encode(call.function.arguments).decode(),
+            },
+        }
+        for call in read
+    ]
