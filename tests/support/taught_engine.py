@@ -44,15 +44,20 @@ class TaughtEngine:
         return {line["response_id"]: line for line in lines}
 
 
+def taught_model(folder: Path, **shape: int) -> Path:
+    """Write a model that has learnt its answer; returns where."""
+    make_model(folder / "model", special_tags=True, **shape)
+    prompt = f"{START}system\nadd <|im_end|>\n{START}user\n{QUESTION}<|im_end|>\n{START}assistant\n"
+    teach(folder / "model", prompt, CALL)
+    return folder / "model"
+
+
 @contextmanager
 def taught_engine(folder: Path) -> Iterator[TaughtEngine]:
     """Teach a model, and serve it from a thread."""
-    make_model(folder / "model", special_tags=True)
-    prompt = f"{START}system\nadd <|im_end|>\n{START}user\n{QUESTION}<|im_end|>\n{START}assistant\n"
-    teach(folder / "model", prompt, CALL)
     log, port = folder / "calls.jsonl", find_port()
     settings = EngineSettings(
-        model=folder / "model",
+        model=taught_model(folder),
         served_name="tiny",
         port=port,
         engine_api_key=SecretStr(KEY),
@@ -74,9 +79,9 @@ def taught_engine(folder: Path) -> Iterator[TaughtEngine]:
 
 @asynccontextmanager
 async def before(
-    engine: TaughtEngine, ledger: Ledger, redis_url: str, signing_key: str, **spec: object
+    engine: TaughtEngine, ledger: Ledger, redis_url: str, signing_key: str, key: str = KEY, **spec: object
 ) -> AsyncIterator[tuple[World, Gateway]]:
-    """Yield a world with a run whose only replica is `engine`, and a gateway."""
+    """Yield a world with a run whose only replica is `engine`, which takes `key`, and a gateway."""
     tokens = Tokens(signing_key)
     collector = Collector(find_port(), tokens)
     await collector.start()
@@ -84,7 +89,7 @@ async def before(
     try:
         await world.make_run(**{"sampling": {"temperature": 0.01, "max_tokens": 60}, **spec})
         await world.beat(url=engine.url)
-        yield world, await world.gateway(engine_api_key=KEY)
+        yield world, await world.gateway(engine_api_key=key)
     finally:
         for client in world.clients:
             await client.close()
