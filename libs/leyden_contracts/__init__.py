@@ -26,6 +26,7 @@ from leyden_contracts.run import (
     EvaluationRules,
     LoraShape,
     Outside,
+    Pinning,
     Role,
     RunSpec,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "GroupState",
     "LoraShape",
     "Outside",
+    "Pinning",
     "Probe",
     "Problem",
     "Promotion",

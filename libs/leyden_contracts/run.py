@@ -104,6 +104,11 @@ class Role(Message):
         return self
 
 
+Pinning = Literal["episode", "group", "call"]
+"""How long the policy version stays that a trained role's first call finds newest: for the attempt at the episode, for
+all episodes of the group, or for that call only."""
+
+
 class RunSpec(Message):
     """One training run: base model, agent, tasks' grader, algorithm, seeds."""
 
@@ -118,6 +123,7 @@ class RunSpec(Message):
     group_size: int = Field(default=8, ge=1, le=256)
     roles: dict[RoleName, Role] = {"policy": Role()}
     sampling: Sampling = Sampling()
+    pinning: Pinning = "episode"
     episodes: EpisodeRules = EpisodeRules()
     algorithm: Algorithm = Algorithm()
     evaluation: EvaluationRules = EvaluationRules()

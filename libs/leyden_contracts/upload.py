@@ -9,11 +9,13 @@ class StoredUpload(Message):
     """The last object written of an upload. Its parts are JSONL, a stored `Task` a line (see `task_line`)."""
 
     batch: ObjectId
-    """Names the upload: 24 hex digits, of the client's key or else of the content."""
+    """Names the upload: 24 hex digits, of the client's key or else of the content; the held-out tasks and their
+    evaluations have fixed names."""
     asked: TaskUpload
     """With its defaults filled in."""
     digest: str
-    """Hex sha256 of `asked` and every line of every part."""
+    """Hex sha256 of `asked` and every line of every part. An evaluation has that of the held-out tasks: it shares their
+    parts."""
     part_lines: list[int]
     """How many tasks each part holds, in order."""
     created: float

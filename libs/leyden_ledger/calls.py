@@ -3,7 +3,7 @@
 import secrets
 from dataclasses import dataclass
 
-from leyden_contracts import Purpose
+from leyden_contracts import Pinning, Purpose
 from leyden_ledger.errors import EpisodeNotFound, Fenced, TooManyCalls
 from leyden_ledger.store import Scripts
 
@@ -37,20 +37,22 @@ class Calls:
         pinned, purpose, wanted = found
         return CallPermit(int(pinned) if pinned else None, purpose, int(wanted) if wanted else None)
 
-    async def pin(self, run: str, episode: str, attempt: int, version: int) -> int:
-        """Pin `version` for the attempt; return the one that is pinned, which a sibling call may have set first.
+    async def pin(self, run: str, episode: str, attempt: int, version: int, what: Pinning = "episode") -> int:
+        """Pin `version` for the attempt, for its whole group, or until its next call; return the one that is pinned.
 
-        Raises Fenced.
+        But for calls the first pin wins, which a sibling may have set. Raises Fenced.
         """
-        pinned = await self._scripts.run("pin", run, (episode, attempt, version))
+        pinned = await self._scripts.run("pin", run, (episode, attempt, version, what))
         if pinned < 0:
             raise Fenced
         return pinned
 
     async def count(self, run: str, episode: str, attempt: int) -> int:
-        """Count a reply that is about to leave; return its call number, from 1. Raises Fenced."""
+        """Count a reply that is about to leave; return its call number, from 1. Raises Fenced, TooManyCalls."""
         # redis-py repeats a command whose reply was lost: the mark keeps the second one from counting.
         number = await self._scripts.run("count_call", run, (episode, attempt, secrets.token_hex(6)))
+        if number == -2:
+            raise TooManyCalls
         if number < 0:
             raise Fenced
         return number

@@ -78,7 +78,7 @@ class Evaluations:
 
     async def groups_left(self, run: str, version: int) -> int:
         """Return how many evaluation groups of `version`, whoever asked for them, have not ended."""
-        return int(await self._redis.hget(key(run, "eval_versions"), version) or 0)
+        return max(int(await self._redis.hget(key(run, "eval_versions"), version) or 0), 0)
 
     async def record(self, evaluation: Evaluation) -> None:
         """Enter a stored result. Safe to repeat."""
@@ -86,7 +86,7 @@ class Evaluations:
         await self._redis.hset(name, evaluation.version, evaluation.model_dump_json())
 
     async def ask_for(self, run: str, versions: Collection[int]) -> None:
-        """Let replicas load and prove these versions, and no others for that reason, so that they can be evaluated."""
+        """Let replicas load, prove and keep these versions, and no others for this reason: those to evaluate."""
         name = key(run, "due_evaluations")
         asked = {int(version) for version in await self._redis.smembers(name)}
         if new := set(versions) - asked:

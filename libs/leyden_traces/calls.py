@@ -54,7 +54,7 @@ def encode_call(
         parent_id: 8 bytes, or empty.
     """
     t = transition
-    return Span(
+    span = Span(
         name=f"{names.CHAT} {t.role}",
         kind=Span.SPAN_KIND_CLIENT,
         trace_id=trace_id,
@@ -62,26 +62,36 @@ def encode_call(
         parent_span_id=parent_id,
         start_time_unix_nano=start_ns,
         end_time_unix_nano=end_ns,
-        attributes=[
-            text(names.RUN, t.run),
-            text(names.EPISODE, t.episode),
-            _integer(names.ATTEMPT, t.attempt),
-            _integer(names.CALL, t.number),
-            text(names.ROLE, t.role),
-            _integer(names.POLICY_VERSION, t.policy_version),
-            _packed(names.PROMPT_TOKEN_IDS, t.prompt_token_ids),
-            _packed(names.RESPONSE_TOKEN_IDS, t.response_token_ids),
-            _packed(names.RESPONSE_LOGPROBS, t.response_logprobs),
-            text(names.FINISH_REASON, t.finish_reason),
-            text(names.RESPONSE_ID, t.response_id),
-            text(names.REPLICA, t.replica),
-            text(names.OPERATION, names.CHAT),
-            text(names.REQUEST_MODEL, t.role),
-            KeyValue(key=names.TEMPERATURE, value=AnyValue(double_value=t.temperature)),
-            _integer(names.INPUT_TOKENS, len(t.prompt_token_ids) // 4),
-            _integer(names.OUTPUT_TOKENS, len(t.response_token_ids) // 4),
-        ],
     )
+    # Adding in place costs half of what building each attribute apart costs, and there are many.
+    add = span.attributes.add
+    for key, text_value in (
+        (names.RUN, t.run),
+        (names.EPISODE, t.episode),
+        (names.ROLE, t.role),
+        (names.FINISH_REASON, t.finish_reason),
+        (names.RESPONSE_ID, t.response_id),
+        (names.REPLICA, t.replica),
+        (names.OPERATION, names.CHAT),
+        (names.REQUEST_MODEL, t.role),
+    ):
+        add(key=key).value.string_value = text_value
+    for key, number in (
+        (names.ATTEMPT, t.attempt),
+        (names.CALL, t.number),
+        (names.POLICY_VERSION, t.policy_version),
+        (names.INPUT_TOKENS, len(t.prompt_token_ids) // 4),
+        (names.OUTPUT_TOKENS, len(t.response_token_ids) // 4),
+    ):
+        add(key=key).value.int_value = number
+    for key, packed in (
+        (names.PROMPT_TOKEN_IDS, t.prompt_token_ids),
+        (names.RESPONSE_TOKEN_IDS, t.response_token_ids),
+        (names.RESPONSE_LOGPROBS, t.response_logprobs),
+    ):
+        add(key=key).value.bytes_value = packed
+    add(key=names.TEMPERATURE).value.double_value = t.temperature
+    return span
 
 
 def decode_call(span: Span) -> Transition:

@@ -1,5 +1,6 @@
 """Which adapters the runs want of a replica: the ledger asked often for runs that train, seldom for ended ones."""
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from leyden_adapter_loader.names import Adapter
 from leyden_ledger import Ledger, RunNotFound, RunState
 
 log = structlog.get_logger()
+_AT_ONCE = 16
+"""Questions to the ledger under way: a server that has run for months has many ended runs."""
 _ENDED = (RunState.FINISHED, RunState.CANCELLED)
 
 
@@ -29,6 +32,7 @@ class Wishes:
         self._runs: dict[str, _Run | None] = {}
         """None: a run on another base model. Specifications never change, so each is read once."""
         self._listed_at = float("-inf")
+        self._gate = asyncio.Semaphore(_AT_ONCE)
 
     async def read(self) -> set[Adapter]:
         """Return what replicas must serve now. Raises RedisError, LedgerError."""
@@ -36,13 +40,16 @@ class Wishes:
         if listing:
             await self._list()
         ours = {run: known for run, known in self._runs.items() if known}
-        for run, known in ours.items():
-            if listing or not known.ended:
-                versions = await self._ledger.replicas.wanted(run)
-                known.adapters = frozenset(Adapter(run, known.role, version) for version in versions)
+        asked = [(run, known) for run, known in ours.items() if listing or not known.ended]
+        await asyncio.gather(*(self._ask(run, known) for run, known in asked))
         if listing:
             self._listed_at = time.monotonic()
         return {adapter for known in ours.values() for adapter in known.adapters}
+
+    async def _ask(self, run: str, known: _Run) -> None:
+        async with self._gate:
+            versions = await self._ledger.replicas.wanted(run)
+        known.adapters = frozenset(Adapter(run, known.role, version) for version in versions)
 
     async def _list(self) -> None:
         ids = await self._ledger.replicas.served_runs()

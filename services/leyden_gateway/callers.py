@@ -1,5 +1,6 @@
 """Who calls: the attempt that a token speaks for, the role it asks for, and the span that the call belongs to."""
 
+import time
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -9,6 +10,9 @@ from leyden_runtime.tokens import Claims, Scope, TokenForbidden, Tokens
 from leyden_runtime.web import bearer
 
 ROLE_HEADER = "x-leyden-role"
+_KNOWN_S = 20.0
+"""How long after its expiry a token may still be taken."""
+_MOST_KNOWN = 10_000
 _AGENT = "gen_ai.agent.name"
 
 
@@ -21,11 +25,25 @@ class Attempt:
     number: int
 
 
-def claims_of(request: web.Request, tokens: Tokens) -> Claims:
-    """Return what the request's token says. Raises TokenInvalid, TokenForbidden, ProblemError (401)."""
-    # Anthropic's clients send their key in a header of its own.
-    token = request.headers.get("x-api-key") or bearer(request)
-    return tokens.verify(token, Scope.ATTEMPT, Scope.USE)
+class Callers:
+    """Reads tokens. An agent sends the same one with each call, so what was verified is kept for a moment."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._known: dict[str, tuple[Claims, float]] = {}
+
+    def claims(self, request: web.Request) -> Claims:
+        """Return what the request's token says. Raises TokenInvalid, TokenForbidden, ProblemError (401)."""
+        # Anthropic's clients send their key in a header of its own.
+        token = request.headers.get("x-api-key") or bearer(request)
+        known = self._known.get(token)
+        if known is not None and time.monotonic() < known[1]:
+            return known[0]
+        claims = self._tokens.verify(token, Scope.ATTEMPT, Scope.USE)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[token] = (claims, time.monotonic() + _KNOWN_S)
+        return claims
 
 
 def from_anthropic(request: web.Request) -> bool:

@@ -16,7 +16,7 @@ from leyden_gateway import metrics
 from leyden_gateway.aliases import Aliases
 from leyden_gateway.answers import REQUEST_ID, StreamFailed, pass_on, whole
 from leyden_gateway.ask import Ask
-from leyden_gateway.callers import ROLE_HEADER, agent_of, attempt_of, claims_of, parent_of
+from leyden_gateway.callers import ROLE_HEADER, Callers, agent_of, attempt_of, parent_of
 from leyden_gateway.errors import ApiError, as_api_error, response
 from leyden_gateway.exporter import Exporter
 from leyden_gateway.limits import Limits
@@ -27,7 +27,7 @@ from leyden_gateway.recording import Record, Recorder, Unrecorded
 from leyden_gateway.reply import Reply
 from leyden_gateway.upstream import Upstream
 from leyden_runtime.failpoints import failpoint
-from leyden_runtime.tokens import Scope, Tokens
+from leyden_runtime.tokens import Scope
 from leyden_traces import trace_id
 
 log = structlog.get_logger()
@@ -40,7 +40,7 @@ class Calls:
 
     def __init__(
         self,
-        tokens: Tokens,
+        callers: Callers,
         planner: Planner,
         aliases: Aliases,
         upstream: Upstream,
@@ -49,7 +49,7 @@ class Calls:
         recorder: Recorder,
         limits: Limits,
     ) -> None:
-        self._tokens = tokens
+        self._callers = callers
         self._planner = planner
         self._aliases = aliases
         self._upstream = upstream
@@ -81,7 +81,7 @@ class Calls:
 
     async def _answer(self, request: web.Request, dialect: Dialect, request_id: str) -> web.StreamResponse:
         start_ns = time.time_ns()
-        claims = claims_of(request, self._tokens)
+        claims = self._callers.claims(request)
         if claims.scope is Scope.USE:
             ask = dialect.read(await request.read())
             plan = await self._aliases.plan(claims, ask, request_id)

@@ -10,26 +10,26 @@ from aiohttp import web
 
 from leyden_gateway.aliases import Aliases
 from leyden_gateway.ask import Ask
-from leyden_gateway.callers import ROLE_HEADER, agent_of, attempt_of, claims_of
+from leyden_gateway.callers import ROLE_HEADER, Callers, agent_of, attempt_of
 from leyden_gateway.dialects import MESSAGES
 from leyden_gateway.errors import ApiError
 from leyden_gateway.plan import Plan, Planner
 from leyden_gateway.upstream import Upstream
-from leyden_runtime.tokens import Claims, Scope, Tokens
+from leyden_runtime.tokens import Claims, Scope
 
 
 class Counting:
     """Handles the request."""
 
-    def __init__(self, tokens: Tokens, planner: Planner, aliases: Aliases, upstream: Upstream) -> None:
-        self._tokens = tokens
+    def __init__(self, callers: Callers, planner: Planner, aliases: Aliases, upstream: Upstream) -> None:
+        self._callers = callers
         self._planner = planner
         self._aliases = aliases
         self._upstream = upstream
 
     async def answer(self, request: web.Request) -> web.Response:
         """Return `{"input_tokens"}`, exactly as a replica of the run's base model counts them."""
-        claims = claims_of(request, self._tokens)
+        claims = self._callers.claims(request)
         ask = MESSAGES.read_to_count(await request.read())
         plan = await self._plan(request, claims, ask)
         if plan.outside:

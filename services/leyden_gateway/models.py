@@ -8,18 +8,18 @@ from aiohttp import web
 
 from leyden_contracts import RunSpec
 from leyden_gateway.aliases import Aliases
-from leyden_gateway.callers import attempt_of, claims_of, from_anthropic
+from leyden_gateway.callers import Callers, attempt_of, from_anthropic
 from leyden_gateway.errors import ApiError
 from leyden_gateway.protocols import messages_models, ollama_models
 from leyden_gateway.roles import RunCache
-from leyden_runtime.tokens import Scope, Tokens
+from leyden_runtime.tokens import Scope
 
 
 class Models:
     """Handles GET /v1/models, for OpenAI's and Anthropic's clients, and what Ollama's ask of models."""
 
-    def __init__(self, tokens: Tokens, runs: RunCache, aliases: Aliases) -> None:
-        self._tokens = tokens
+    def __init__(self, callers: Callers, runs: RunCache, aliases: Aliases) -> None:
+        self._callers = callers
         self._runs = runs
         self._aliases = aliases
 
@@ -51,12 +51,12 @@ class Models:
 
     async def unsupported(self, request: web.Request) -> web.Response:
         """Refuse what Ollama can do to models, and embeddings."""
-        claims_of(request, self._tokens)
+        self._callers.claims(request)
         raise ApiError(501, "not_supported", f"`{request.path}` is not there: Leyden alone makes and keeps its models")
 
     async def _names(self, request: web.Request) -> tuple[Sequence[str], str]:
         """Return the names that the token may use, and who owns them."""
-        claims = claims_of(request, self._tokens)
+        claims = self._callers.claims(request)
         if claims.scope is Scope.USE:
             return await self._aliases.names(claims), "leyden"
         run = attempt_of(claims).run
@@ -64,7 +64,7 @@ class Models:
 
     async def _find(self, request: web.Request, name: str) -> tuple[RunSpec, str]:
         """Return the run and the role that a name stands for. Raises ApiError (404)."""
-        claims = claims_of(request, self._tokens)
+        claims = self._callers.claims(request)
         if claims.scope is Scope.USE:
             spec, _ = await self._aliases.resolve(claims, name)
             return spec, spec.trained_role

@@ -8,11 +8,12 @@ import msgspec
 from leyden_contracts import RunSpec, adapter_name
 from leyden_gateway.ask import Ask, Endpoint
 from leyden_gateway.callers import Attempt
+from leyden_gateway.permits import Permits
 from leyden_gateway.replicas import Patience
 from leyden_gateway.roles import RunCache
 from leyden_gateway.sampling import imposed, wished
 from leyden_gateway.versions import Versions
-from leyden_ledger import CallPermit, Ledger
+from leyden_ledger import CallPermit
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Plan:
 class Planner:
     """Asks the ledger: the fence, the purpose, the version."""
 
-    def __init__(self, ledger: Ledger, runs: RunCache, versions: Versions, replica_wait_s: float) -> None:
-        self._ledger = ledger
+    def __init__(self, permits: Permits, runs: RunCache, versions: Versions, replica_wait_s: float) -> None:
+        self._permits = permits
         self._runs = runs
         self._versions = versions
         self._replica_wait_s = replica_wait_s
@@ -75,6 +76,8 @@ class Planner:
 
         Raises like `plan`, but that no version is waited for.
         """
+        # Nothing is counted afterwards, which would check the fence again.
+        self._permits.drop(attempt)
         plan, _ = await self._begin(attempt, ask, role, agent)
         return plan
 
@@ -82,7 +85,7 @@ class Planner:
         """Return the plan with the base model and the agent's own wishes, and the ledger's permit."""
         roles = await self._runs.get(attempt.run)
         name = roles.role(ask.model, role, agent)
-        permit = await self._ledger.calls.begin(attempt.run, attempt.episode, attempt.number)
+        permit = await self._permits.get(attempt)
         wishes = wished(ask)
         plan = Plan(
             roles.spec,

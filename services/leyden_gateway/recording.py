@@ -7,9 +7,10 @@ from collections.abc import Coroutine
 from leyden_contracts import Transition
 from leyden_gateway.callers import Attempt
 from leyden_gateway.exporter import Place
+from leyden_gateway.permits import Permits
 from leyden_gateway.plan import Plan
 from leyden_gateway.reply import Reply
-from leyden_ledger import Ledger
+from leyden_ledger import Ledger, LedgerError
 from leyden_runtime.failpoints import failpoint
 from leyden_traces import encode_call, span_id, trace_id
 
@@ -17,13 +18,14 @@ from leyden_traces import encode_call, span_id, trace_id
 class Recorder:
     """Counts and records calls."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, permits: Permits) -> None:
         self._ledger = ledger
+        self._permits = permits
         self._commits: set[asyncio.Task[None]] = set()
 
     def call(self, attempt: Attempt, plan: Plan, start_ns: int, parent: bytes, place: Place) -> "Record":
         """Return the record of a call that came at `start_ns`, to be counted and closed."""
-        return Record(self._ledger, attempt, plan, start_ns, parent, place)
+        return Record(self._ledger, self._permits, attempt, plan, start_ns, parent, place)
 
     async def unparted(self, work: Coroutine[None, None, None]) -> None:
         """Do `work` to its end, even if the agent leaves meanwhile: a count must not be parted from its span."""
@@ -37,9 +39,10 @@ class Record:
     """One call of an attempt."""
 
     def __init__(
-        self, ledger: Ledger, attempt: Attempt, plan: Plan, start_ns: int, parent: bytes, place: Place
+        self, ledger: Ledger, permits: Permits, attempt: Attempt, plan: Plan, start_ns: int, parent: bytes, place: Place
     ) -> None:
         self._ledger = ledger
+        self._permits = permits
         self._attempt = attempt
         self._plan = plan
         self._start_ns = start_ns
@@ -48,9 +51,14 @@ class Record:
         self._number = 0
 
     async def count(self) -> None:
-        """Count the call, which is about to leave. Raises Fenced."""
+        """Count the call, which is about to leave. Raises Fenced, TooManyCalls."""
         failpoint("gateway.replied")
-        self._number = await self._ledger.calls.count(self._attempt.run, self._attempt.episode, self._attempt.number)
+        a = self._attempt
+        try:
+            self._number = await self._ledger.calls.count(a.run, a.episode, a.number)
+        except LedgerError:
+            self._permits.drop(a)
+            raise
         failpoint("gateway.counted")
 
     def close(self, replica: str, reply: Reply) -> None:

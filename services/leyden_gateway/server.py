@@ -10,6 +10,7 @@ import structlog
 from aiohttp import web
 
 from leyden_gateway.aliases import Aliases
+from leyden_gateway.callers import Callers
 from leyden_gateway.calls import Calls
 from leyden_gateway.counting import Counting
 from leyden_gateway.dialects import DIALECTS, own_words
@@ -17,6 +18,7 @@ from leyden_gateway.exporter import Exporter
 from leyden_gateway.limits import Limits
 from leyden_gateway.models import Models
 from leyden_gateway.outside import Providers
+from leyden_gateway.permits import Permits
 from leyden_gateway.plan import Planner
 from leyden_gateway.protocols.ollama_models import UNSUPPORTED
 from leyden_gateway.recording import Recorder
@@ -62,21 +64,22 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
     sending = asyncio.create_task(exporter.run())
     sending.add_done_callback(lambda _: stop.set())
     runs, replicas = RunCache(ledger), Replicas(ledger, settings.replica_refresh_s)
-    planner = Planner(ledger, runs, Versions(ledger, replicas), settings.replica_wait_s)
+    callers, permits = Callers(tokens), Permits(ledger)
+    planner = Planner(permits, runs, Versions(ledger, permits, replicas), settings.replica_wait_s)
     upstream = Upstream(session, replicas, secret(settings.engine_api_key), settings.upstream_timeout_s)
     aliases = Aliases(ledger, runs, settings.replica_wait_s)
     calls = Calls(
-        tokens,
+        callers,
         planner,
         aliases,
         upstream,
         Providers(session, settings.providers, settings.upstream_timeout_s),
         exporter,
-        Recorder(ledger),
+        Recorder(ledger, permits),
         Limits(settings.max_calls, settings.max_calls_of_a_run),
     )
     try:
-        counting, models = Counting(tokens, planner, aliases, upstream), Models(tokens, runs, aliases)
+        counting, models = Counting(callers, planner, aliases, upstream), Models(callers, runs, aliases)
         yield _app(calls, counting, models, settings.max_body_bytes)
     finally:
         lost = await exporter.flush(settings.drain_s)

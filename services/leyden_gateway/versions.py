@@ -1,7 +1,8 @@
-"""Which policy version an attempt uses: chosen at its first call, then pinned."""
+"""Which policy version an attempt uses: the newest that is ready, pinned for as long as the run says."""
 
 from leyden_contracts import RunSpec
 from leyden_gateway.callers import Attempt
+from leyden_gateway.permits import Permits
 from leyden_gateway.replicas import Patience, Replicas
 from leyden_ledger import CallPermit, Ledger
 
@@ -9,8 +10,9 @@ from leyden_ledger import CallPermit, Ledger
 class Versions:
     """Chooses and pins versions."""
 
-    def __init__(self, ledger: Ledger, replicas: Replicas) -> None:
+    def __init__(self, ledger: Ledger, permits: Permits, replicas: Replicas) -> None:
         self._ledger = ledger
+        self._permits = permits
         self._replicas = replicas
 
     async def of(self, attempt: Attempt, permit: CallPermit, spec: RunSpec, role: str, patience: Patience) -> int:
@@ -22,12 +24,15 @@ class Versions:
         """
         if not spec.roles[role].trained:
             return 0
-        if permit.pinned is not None:
+        each_call = spec.pinning == "call" and permit.wanted is None
+        if permit.pinned is not None and not each_call:
             return permit.pinned
         version = permit.wanted
         if version is None:
             version = await self._newest(spec, role, patience)
-        return await self._ledger.calls.pin(attempt.run, attempt.episode, attempt.number, version)
+        if version == permit.pinned:
+            return version
+        return await self._permits.pin(attempt, version, "episode" if permit.wanted is not None else spec.pinning)
 
     async def _newest(self, spec: RunSpec, role: str, patience: Patience) -> int:
         """Return the newest version that is ready, and never one older than the run has reached.

@@ -84,9 +84,12 @@ class Evaluator:
         proved = await self._ledger.promotions.proved(run, due)
         if not due and not progress.begun and progress.state in _ENDED and progress.ready == progress.published:
             return await self._leave(run)
+        begins = sorted(proved)[: max(_AT_ONCE - len(progress.begun), 0)]
         # Versions that came too fast for the replicas: they load them for this, the newest first.
-        await self._ledger.evaluations.ask_for(run, [version for version in due if version not in proved][-_AT_ONCE:])
-        for version in sorted(proved)[: max(_AT_ONCE - len(progress.begun), 0)]:
+        unproved = [version for version in due if version not in proved][-_AT_ONCE:]
+        # Those under way stay loaded until it is decided whether they are promoted.
+        await self._ledger.evaluations.ask_for(run, {*unproved, *begins, *progress.begun})
+        for version in begins:
             await self._begin(run, version)
         return None
 

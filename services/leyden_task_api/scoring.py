@@ -82,7 +82,7 @@ def decide(history: Sequence[Promotion], results: Mapping[int, Evaluation]) -> i
 
 def _why_none(version: int, graded: Sequence[Episode], expected: int) -> str | None:
     if strays := [episode for episode in graded if episode.policy_version not in (None, version)]:
-        return f"{len(strays)} episodes ran on another version, {strays[0].id} on {strays[0].policy_version}"
+        return f"{strays[0].id} and {len(strays) - 1} more ran on another version ({strays[0].policy_version})"
     if len(graded) < LEAST_SUCCEEDED * expected or not graded:
         return f"{len(graded)} of {expected} episodes succeeded; a score needs {LEAST_SUCCEEDED:.0%}"
     return None

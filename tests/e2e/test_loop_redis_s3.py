@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from leyden_contracts import AdapterManifest
+from leyden_agents.calculator.tasks import eval_tasks
+from leyden_client import LeydenClient
+from leyden_contracts import AdapterManifest, EvaluationRules, TaskInput
 from leyden_storage.keys import manifest_key
 from support.loop import calls_in_log, calls_in_store, deployed, small_spec, stored, train_small, violations
 from support.prometheus import prometheus, query
@@ -23,6 +25,11 @@ def dashboard_queries() -> list[str]:
     return [json.loads(text).replace("$run", ".*") for text in found]
 
 
+def evaluated(client: LeydenClient, run: str) -> bool:
+    versions = client.versions(run).versions
+    return len(versions) == STEPS + 1 and all(version.evaluation for version in versions)
+
+
 def test_the_loop_turns(redis_url: str, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEYDEN_S3_ACCESS_KEY", S3_KEY)
     monkeypatch.setenv("LEYDEN_S3_SECRET_KEY", S3_SECRET)
@@ -34,10 +41,24 @@ def test_the_loop_turns(redis_url: str, s3_url: str, tmp_path: Path, monkeypatch
         # Redis is not ours to scrape; every other port is a service's.
         targets = {name: port for name, port in deployment.ports.items() if name != "redis"}
         monitoring = stack.enter_context(prometheus(tmp_path, targets))
-        result = train_small(client, small_spec(), STEPS, tmp_path, evaluate=8)
+        spec = small_spec().model_copy(update={"evaluation": EvaluationRules(every=1)})
+        result = train_small(client, spec, STEPS, tmp_path, evaluate=8)
         assert result.version == STEPS
         assert result.final.summary.state == "finished"
         assert result.final.summary.counts["train:succeeded"] == STEPS * 4 * 4
+        assert violations(deployment, result.run) == []
+
+        # After the run's end: replicas load each version once more for it.
+        held_out = [TaskInput.model_validate(row) for row in eval_tasks(12, seed=5)]
+        client.upload_tasks(result.run, held_out, purpose="held_out")
+        wait_for(lambda: evaluated(client, result.run), 60, "the evaluations")
+        versions = client.versions(result.run)
+        assert {version.evaluation.counts["succeeded"] for version in versions.versions if version.evaluation} == {12}
+        best = max(versions.versions, key=lambda one: (one.evaluation.score, -one.version))  # type: ignore[union-attr]
+        wait_for(lambda: client.versions(result.run).promoted == best.version, 10, "the promotion")
+        kept = {best.version, STEPS}
+        names = {f"{result.run}--policy--v{version}" for version in kept if version}
+        wait_for(lambda: names <= set(client.replicas()[0]["ready"]), 10, "the promoted version")
         assert violations(deployment, result.run) == []
 
         store = stored(deployment)

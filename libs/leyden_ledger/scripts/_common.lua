@@ -87,6 +87,8 @@ end
 local function finish_group(group)
   local its = card(group)
   redis.call('HSET', group_key(group), 'state', 'finished')
+  local pin = redis.call('HGET', group_key(group), 'pin')
+  if pin then redis.call('HINCRBY', key('pins'), pin, -1) end
   if its.purpose == 'train' then
     redis.call('RPUSH', key('finished'), group)
     redis.call('HINCRBY', KEYS[1], 'groups_finished', 1)

@@ -8,7 +8,7 @@ import anthropic
 import httpx
 import pytest
 
-from support.gateway import Gateway, World, completion
+from support.gateway import EPISODE, RUN, Gateway, World, completion
 from support.taught_engine import ARGUMENTS, BEFORE, QUESTION, SCHEMA, TaughtEngine, before, exact, taught_engine
 
 ADD = {"name": "add", "description": "Adds.", "input_schema": SCHEMA}
@@ -136,6 +136,10 @@ async def test_tokens_are_counted_exactly_and_it_is_no_call(client, world, real)
 async def test_tokens_are_not_counted_for_a_stale_attempt(client, world):
     with pytest.raises(anthropic.ConflictError):
         await client.with_options(api_key=world.token(attempt=7)).messages.count_tokens(model="policy", messages=ASKED)
+    assert (await client.messages.count_tokens(model="policy", messages=ASKED)).input_tokens
+    assert await world.ledger.episodes.cancel(RUN, EPISODE)
+    with pytest.raises(anthropic.ConflictError):
+        await client.messages.count_tokens(model="policy", messages=ASKED)
 
 
 async def test_the_models_of_the_run_are_listed(client):

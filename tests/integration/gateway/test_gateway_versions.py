@@ -5,7 +5,8 @@ import asyncio
 import openai
 import pytest
 
-from leyden_contracts import adapter_name
+from leyden_contracts import AttemptResult, FailureReason, adapter_name
+from leyden_runtime.tokens import Scope
 
 MESSAGES = [{"role": "user", "content": "How much is 1+2?"}]
 
@@ -148,3 +149,40 @@ async def test_a_crowded_replica_hands_over(world):
     replicas.failed(own)
     assert replicas.choose(known, "g.0") != own
     assert replicas.choose([own], "g.0") == own
+
+
+async def test_a_version_for_each_call(world):
+    await world.make_run(pinning="call")
+    await reach(world, 1)
+    await world.beat(v(1))
+    client = world.client(await world.gateway())
+    await ask(client)
+    await reach(world, 2)
+    await world.beat(v(1), v(2))
+    await asyncio.sleep(0.1)
+    await ask(client)
+    assert [asked["model"] for asked in world.engine.asked] == [v(1), v(2)]
+    assert [call.policy_version for call in await world.collector.calls(2)] == [1, 2]
+    assert 1 not in await world.ledger.replicas.wanted("run-1"), "no call uses it any more"
+
+
+async def test_a_version_for_the_whole_group(world):
+    await world.make_run(pinning="group")
+    await reach(world, 1)
+    await world.beat(v(1))
+    gateway = await world.gateway()
+    await ask(world.client(gateway))
+    await reach(world, 2)
+    await world.beat(v(1), v(2))
+    assert await world.ledger.episodes.claim("run-1", "g.1", "w", 60)
+    sibling = world.tokens.mint(Scope.ATTEMPT, 60, run="run-1", episode="g.1", attempt=1)
+    await asyncio.sleep(0.1)
+    await ask(world.client(gateway, sibling))
+    assert [asked["model"] for asked in world.engine.asked] == [v(1), v(1)]
+    lost = AttemptResult(outcome="failed", reason=FailureReason.WORKER_LOST)
+    for episode in ("g.0", "g.1"):
+        assert await world.ledger.episodes.close("run-1", episode, 1, lost)
+    assert 1 in await world.ledger.replicas.wanted("run-1"), "the group may still call"
+    for episode in ("g.0", "g.1"):
+        assert await world.ledger.episodes.cancel("run-1", episode)
+    assert 1 not in await world.ledger.replicas.wanted("run-1")

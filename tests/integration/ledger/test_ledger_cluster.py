@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from leyden_ledger import Ledger, ReplicaStatus
+from leyden_contracts import Evaluation, Promotion
+from leyden_ledger import Ledger, Promoted, ReplicaStatus
 from leyden_ledger.archive import Archive, archive_run
 from leyden_ledger.check import check_run
 from leyden_ledger.durability import dangers
@@ -46,6 +47,25 @@ async def _live(ledger: Ledger, store: LocalStore, run: str) -> None:
     await ledger.runs.seal(run)
     await ledger.runs.finish(run)
     assert await ledger.runs.rest(run)
+
+
+async def test_evaluations_and_promotions_on_three_nodes(cluster: Ledger) -> None:
+    for run in RUNS:
+        await cluster.runs.create(make_spec().model_copy(update={"id": run}))
+        await cluster.training.publish(run, 2)
+        await cluster.replicas.mark_ready(run, 2)
+        await cluster.evaluations.hold_out(run)
+        await cluster.evaluations.begin(run, 0)
+        await cluster.evaluations.ask_for(run, [1, 3])
+        await cluster.evaluations.ask_for(run, [1])
+        await cluster.evaluations.record(Evaluation(run=run, version=2, batch="b", counts={}, score=0.5, created=0))
+        await cluster.promotions.record(Promotion(run=run, number=1, version=2, cause="evaluation", created=0))
+        progress = await cluster.evaluations.progress(run)
+        assert progress.begun == {0} and progress.results.keys() == {2} and progress.promoted == 2
+        assert await cluster.replicas.wanted(run) == {1, 2}
+        assert await cluster.promotions.proved(run, [0, 1, 2]) == {0, 2}
+        assert await cluster.promotions.current(run) == Promoted(best=2, latest=2)
+    assert await cluster.evaluations.watched() == await cluster.replicas.served_runs() == RUNS
 
 
 async def test_runs_live_and_are_archived_on_three_nodes(cluster: Ledger, store: LocalStore) -> None:

@@ -149,6 +149,35 @@ async def test_versions_that_came_too_fast_are_asked_for_and_not_evaluated_befor
     assert await ledger.replicas.wanted("mine") == {3}, "a tie: the base stays"
 
 
+async def test_a_version_stays_wanted_from_its_proof_to_the_decision(ledger: Ledger, store: LocalStore) -> None:
+    reward = scores(v0=0.1, v2=0.9)
+    await work(ledger, store, reward)
+    await serve(ledger, store, 1, 2)
+    evaluator = Evaluator(ledger, store)
+    await evaluator.round()
+    await Feeder(ledger, store, 10_000).feed("mine")
+    await serve(ledger, store, 3)
+    await play(ledger, "mine", reward)
+    assert await ledger.replicas.wanted("mine") == {2, 3}, "its episodes have ended, and nothing is decided yet"
+    await evaluator.round()
+    assert await ledger.replicas.wanted("mine") == {2, 3} and (await ledger.promotions.current("mine")).best == 2
+
+
+async def test_what_a_person_promotes_after_the_end_is_evaluated_too(
+    http: httpx.Client, ledger: Ledger, store: LocalStore
+) -> None:
+    await work(ledger, store, scores(v0=0.1))
+    await serve(ledger, store, 1)
+    await ledger.runs.seal("mine")
+    await ledger.runs.finish("mine")
+    await work(ledger, store, scores())
+    assert await ledger.evaluations.watched() == []
+    assert http.post("/v1/runs/mine/promote", json={"version": 1}).status_code == 200
+    assert await work(ledger, store, scores(v1=0.05)) == 10
+    assert await found(ledger) == {0: 0.1, 1: 0.05}
+    assert (await ledger.promotions.current("mine")).best == 1, "a person's word stands"
+
+
 async def test_the_last_version_is_evaluated_after_the_runs_end(ledger: Ledger, store: LocalStore) -> None:
     await work(ledger, store, scores(v0=0.1))
     await serve(ledger, store, 1, 2)

@@ -1,11 +1,12 @@
 """The process: `python -m leyden_task_api` starts by environment alone, rings, and stops cleanly."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +15,11 @@ import pytest
 
 from leyden_client import LeydenClient
 from leyden_contracts import RunSpec, TaskInput
+from leyden_ledger import Ledger
+from leyden_storage import LocalStore
+from leyden_storage.promotions import stored_evaluations
 from support.servers import find_port, wait_for
-from support.task_api import SPEC
+from support.task_api import SPEC, play
 
 COMMAND = [sys.executable, "-m", "leyden_task_api"]
 Environment = dict[str, str]
@@ -90,6 +94,33 @@ def test_it_rings_for_uploaded_tasks_and_stops_with_a_reader_of_events_connected
         assert process.stderr
         lines = [json.loads(line) for line in process.stderr.read().splitlines()]
     assert lines[0]["event"] == "listening" and lines[0]["service"] == "task_api"
+
+
+@pytest.mark.parametrize("point", ["task_api.evaluating", "task_api.evaluated", "task_api.promoted"])
+async def test_killed_between_store_and_ledger_it_promotes_once(
+    environment: Environment, token: str, ledger: Ledger, store: LocalStore, point: str
+) -> None:
+    environment |= {"LEYDEN_TASK_API_EVALUATE_S": "0.05", "LEYDEN_TASK_API_RING_AGAIN_S": "0.1"}
+
+    async def play_until(over: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not over():
+                await play(ledger, "mine", lambda _: 1.0)
+                await asyncio.sleep(0.05)
+
+    with running({**environment, "LEYDEN_FAILPOINTS": f"{point}=kill"}) as (process, url):
+        with LeydenClient(url, token) as client:
+            spec = RunSpec.model_validate({**SPEC, "id": "mine", "evaluation": {"every": 1}})
+            client.create_run(spec)
+            client.upload_tasks("mine", [TaskInput(input=n) for n in range(3)], purpose="held_out")
+        await play_until(lambda: process.poll() is not None)
+        assert process.returncode == -signal.SIGKILL
+    with running(environment) as (_, url), LeydenClient(url, token) as client:
+        await play_until(lambda: bool(stored_evaluations(store, "mine")))
+        wait_for(lambda: client.run("mine").summary.promoted == 0, 10, "the promotion")
+        found = client.versions("mine")
+    assert len(found.promotions) == 1 and found.versions[0].evaluation
+    assert found.versions[0].evaluation.counts == {"succeeded": 3}
 
 
 def test_a_taken_port_is_an_error(environment: Environment) -> None:

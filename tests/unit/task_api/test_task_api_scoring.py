@@ -64,7 +64,7 @@ def test_episodes_that_were_never_made_count_as_cancelled() -> None:
 
 def test_an_episode_on_another_version_spoils_the_score() -> None:
     judged = judge("mine", 3, "b", [episode(1, 1.0), episode(2, 1.0, version=2)], 2, 0)
-    assert judged.score is None and judged.reason == "1 episodes ran on another version, t-b-2.0 on 2"
+    assert judged.score is None and judged.reason == "t-b-2.0 and 0 more ran on another version (2)"
 
 
 def test_intervals() -> None:
