@@ -47,6 +47,13 @@ async def test_ollamas_own_functions_send_the_attempts_own_key(pool: WarmPool, t
         assert await call(pool, "llama:agent", OLLAMA_API_KEY=key) == f"Bearer {key}"
 
 
+@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY"])
+async def test_a_key_that_a_module_keeps_is_the_attempts_own(pool: WarmPool, tmp_path: Path, name: str) -> None:
+    (tmp_path / "keeper.py").write_text(f"import os\nKEY = os.environ['{name}']\ndef agent(value): return KEY\n")
+    for key in ("first", "second"):
+        assert await call(pool, "keeper:agent", **{name: key}) == key
+
+
 async def test_what_an_eager_module_needs_from_elsewhere_is_still_imported_once(pool: WarmPool, tmp_path: Path) -> None:
     (tmp_path / "timed.py").write_text(
         "import time; begun = time.perf_counter()\nimport openai\nimport os\nos.getenv('TRACEPARENT')\n"
