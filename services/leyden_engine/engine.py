@@ -8,7 +8,7 @@ from contextlib import suppress
 from leyden_engine.adapters import Adapters
 from leyden_engine.errors import EngineError
 from leyden_engine.job import Job, Sampling
-from leyden_engine.protocol import ChatRequest, CompletionRequest, plain_messages
+from leyden_engine.protocol import ChatRequest, CompletionRequest, TokenizeRequest, plain_messages
 from leyden_engine.sampling import GREEDY_BELOW
 from leyden_engine.scheduler import Busy, Cancelled, Scheduler
 from leyden_engine.text import Text
@@ -59,6 +59,16 @@ class Engine:
         return await self._finish(
             Job(prompt, adapter, sampling, prompt_logprobs=request.prompt_logprobs), gone, progress
         )
+
+    async def tokenize(self, request: TokenizeRequest) -> list[int]:
+        """Return the token ids of a prompt that is not to be run. Raises EngineError (400, 404)."""
+        self._adapters.find(request.model)
+        messages, text = request.messages, request.prompt or ""
+        if messages is None:
+            return await self._encode(lambda: self._text.encode(text, add_special=request.add_special_tokens))
+        begin = request.add_generation_prompt
+        plain = plain_messages(messages)
+        return await self._encode(lambda: self._text.render(plain, request.tools, add_generation_prompt=begin))
 
     async def _encode(self, work: Callable[[], list[int]]) -> list[int]:
         prompt = await asyncio.get_running_loop().run_in_executor(self._encoder, work)

@@ -82,13 +82,7 @@ class ChatRequest(_Generation):
 
     @model_validator(mode="after")
     def _readable(self) -> "ChatRequest":
-        for index, message in enumerate(self.messages):
-            if not isinstance(message.get("role"), str):
-                raise ValueError(f"messages[{index}] has no `role`")
-        for index, tool in enumerate(self.tools or ()):
-            function = tool.get("function")
-            if tool.get("type") != "function" or not isinstance(function, dict) or not function.get("name"):
-                raise ValueError(f"tools[{index}] is not a function with a name")
+        _check(self.messages, self.tools or [])
         return self
 
 
@@ -99,6 +93,29 @@ class CompletionRequest(_Generation):
     logprobs: Top | None = None
     """Most likely tokens to report, beside the sampled one."""
     add_special_tokens: bool = True
+
+
+class TokenizeRequest(_Request):
+    """The body of `POST /tokenize`: a chat, or a text."""
+
+    model: str
+    messages: list[dict[str, Any]] | None = Field(default=None, min_length=1)
+    tools: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    prompt: str | None = None
+    add_special_tokens: bool = True
+    """Of a text. A chat's template has them."""
+
+    # Accepted at the value that changes nothing.
+    continue_final_message: Literal[False] = False
+    return_token_strs: Literal[False] | None = False
+
+    @model_validator(mode="after")
+    def _one(self) -> "TokenizeRequest":
+        if (self.messages is None) == (self.prompt is None):
+            raise ValueError("give `messages` or `prompt`")
+        _check(self.messages or [], self.tools or [])
+        return self
 
 
 class LoadAdapter(_Request):
@@ -132,6 +149,16 @@ def read(kind: type[R], body: bytes) -> R:
         else:
             message = f"`{param}`: {fault['msg']}" if param else fault["msg"]
         raise EngineError(400, message, param) from error
+
+
+def _check(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
+    for index, message in enumerate(messages):
+        if not isinstance(message.get("role"), str):
+            raise ValueError(f"messages[{index}] has no `role`")
+    for index, tool in enumerate(tools):
+        function = tool.get("function")
+        if tool.get("type") != "function" or not isinstance(function, dict) or not function.get("name"):
+            raise ValueError(f"tools[{index}] is not a function with a name")
 
 
 def plain_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from leyden_engine.engine import Engine, Progress
 from leyden_engine.errors import EngineError, Handler, openai_errors
 from leyden_engine.job import Job
 from leyden_engine.network import ModelUnusable, load_network
-from leyden_engine.protocol import ChatRequest, CompletionRequest, LoadAdapter, UnloadAdapter, read
+from leyden_engine.protocol import ChatRequest, CompletionRequest, LoadAdapter, TokenizeRequest, UnloadAdapter, read
 from leyden_engine.replies import chat_reply, completion_reply
 from leyden_engine.scheduler import Scheduler
 from leyden_engine.settings import EngineSettings
@@ -92,6 +92,7 @@ class Server:
                 web.get("/v1/models", self._models),
                 web.post("/v1/chat/completions", self._chat),
                 web.post("/v1/completions", self._complete),
+                web.post("/tokenize", self._tokenize),
                 web.post("/v1/load_lora_adapter", self._load),
                 web.post("/v1/unload_lora_adapter", self._unload),
             ]
@@ -172,6 +173,11 @@ class Server:
     def _log_call(self, response_id: str, model: str, job: Job) -> None:
         if self._call_log:
             self._call_log.write(response_id, model, job)
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        tokens = await self._engine.tokenize(read(TokenizeRequest, await request.read()))
+        found = {"count": len(tokens), "max_model_len": self._max_length, "tokens": tokens, "token_strs": None}
+        return web.json_response(found)
 
     async def _load(self, request: web.Request) -> web.Response:
         body = read(LoadAdapter, await request.read())

@@ -108,7 +108,9 @@ class ReplyStream:
         if tokens and tokens[-1] in job.sampling.stop_ids:
             tokens = tokens[:-1]
         text = self._text.decode(tokens, keep_special=job.keep_special).rstrip(_UNFINISHED)
-        return text[: len(text) - self._held]
+        # A stop string may be there before the model thread has said that the job is over.
+        stops = [text.index(stop) for stop in self._body.stops if stop in text]
+        return text[: min(stops, default=len(text) - self._held)]
 
     def _tokens(self, job: Job, first: int, last: int) -> dict[str, Any]:
         more: dict[str, Any] = {"token_ids": job.tokens[first:last]} if self._body.return_token_ids else {}

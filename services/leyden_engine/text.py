@@ -24,11 +24,13 @@ class Text:
         self.piece = lru_cache(maxsize=2**16)(self._piece)
         """Token id -> the text it stands for by itself."""
 
-    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> list[int]:
+    def render(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, *, add_generation_prompt: bool = True
+    ) -> list[int]:
         """Return the prompt of a chat, up to where the assistant speaks. Raises EngineError (400)."""
         try:
             text = self._tokenizer.apply_chat_template(
-                messages, tools=tools, add_generation_prompt=True, tokenize=False
+                messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False
             )
         except Exception as error:  # templates raise what they like; the messages are to blame
             raise EngineError(400, f"the model's chat template refuses these messages: {error}", "messages") from error

@@ -46,7 +46,7 @@ class Ask:
         """Whether the reply is passed on while the replica still writes it.
 
         With tools it is not: vLLM's parsers read malformed calls differently while they stream, and what the agent
-        sees must be what was recorded. Then a finished reply is replayed as a stream (decision 0008).
+        sees must be what was recorded. Then a finished reply is replayed as a stream (decision 0003).
         """
         return self.stream and self.samples == 1 and not self.fields.get("tools")
 

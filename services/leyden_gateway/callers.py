@@ -46,6 +46,11 @@ class Callers:
         return claims
 
 
+def from_anthropic(request: web.Request) -> bool:
+    """Return whether one of Anthropic's clients asks, on a path that OpenAI's have too."""
+    return "anthropic-version" in request.headers
+
+
 def attempt_of(claims: Claims) -> Attempt:
     """Return the attempt that the token speaks for. Raises TokenForbidden."""
     if claims.scope is not Scope.ATTEMPT or claims.run is None or claims.episode is None or claims.attempt is None:

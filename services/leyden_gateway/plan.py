@@ -11,8 +11,9 @@ from leyden_gateway.callers import Attempt
 from leyden_gateway.permits import Permits
 from leyden_gateway.replicas import Patience
 from leyden_gateway.roles import RunCache
-from leyden_gateway.sampling import imposed
+from leyden_gateway.sampling import imposed, wished
 from leyden_gateway.versions import Versions
+from leyden_ledger import CallPermit
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +66,36 @@ class Planner:
             Fenced, TooManyCalls, EpisodeNotFound, RunNotFound: the ledger's refusals.
             ApiError: 404 for an unknown model or role; 503 without a replica.
         """
+        prompt, permit = await self._begin(attempt, ask, role, agent)
+        sampled = imposed(ask, prompt.spec, prompt.role, permit.purpose)
+        version = await self._versions.of(attempt, permit, prompt.spec, prompt.role, prompt.patience)
+        return replace(prompt, version=version, temperature=sampled.temperature, fields=sampled.fields)
+
+    async def plan_prompt(self, attempt: Attempt, ask: Ask, role: str | None, agent: str | None) -> Plan:
+        """Decide for a request that only asks about its prompt, which any replica of the base model can tell.
+
+        Raises like `plan`, but that no version is waited for.
+        """
+        # Nothing is counted afterwards, which would check the fence again.
+        self._permits.drop(attempt)
+        plan, _ = await self._begin(attempt, ask, role, agent)
+        return plan
+
+    async def _begin(self, attempt: Attempt, ask: Ask, role: str | None, agent: str | None) -> tuple[Plan, CallPermit]:
+        """Return the plan with the base model and the agent's own wishes, and the ledger's permit."""
         roles = await self._runs.get(attempt.run)
         name = roles.role(ask.model, role, agent)
         permit = await self._permits.get(attempt)
-        sampled = imposed(ask, roles.spec, name, permit.purpose)
-        patience = Patience(self._replica_wait_s, f"role `{name}` of run `{attempt.run}`")
-        version = await self._versions.of(attempt, permit, roles.spec, name, patience)
-        return Plan(
+        wishes = wished(ask)
+        plan = Plan(
             roles.spec,
             name,
-            version,
-            sampled.temperature,
-            sampled.fields,
+            0,
+            wishes.temperature,
+            wishes.fields,
             ask.endpoint,
             ask.logprobs,
             attempt.episode,
-            patience,
+            Patience(self._replica_wait_s, f"role `{name}` of run `{attempt.run}`"),
         )
+        return plan, permit

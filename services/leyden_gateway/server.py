@@ -12,6 +12,7 @@ from aiohttp import web
 from leyden_gateway.aliases import Aliases
 from leyden_gateway.callers import Callers
 from leyden_gateway.calls import Calls
+from leyden_gateway.counting import Counting
 from leyden_gateway.dialects import DIALECTS, own_words
 from leyden_gateway.exporter import Exporter
 from leyden_gateway.limits import Limits
@@ -19,6 +20,7 @@ from leyden_gateway.models import Models
 from leyden_gateway.outside import Providers
 from leyden_gateway.permits import Permits
 from leyden_gateway.plan import Planner
+from leyden_gateway.protocols.ollama_models import UNSUPPORTED
 from leyden_gateway.recording import Recorder
 from leyden_gateway.replicas import Replicas
 from leyden_gateway.roles import RunCache
@@ -62,20 +64,23 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
     sending = asyncio.create_task(exporter.run())
     sending.add_done_callback(lambda _: stop.set())
     runs, replicas = RunCache(ledger), Replicas(ledger, settings.replica_refresh_s)
-    aliases = Aliases(ledger, runs, settings.replica_wait_s)
     callers, permits = Callers(tokens), Permits(ledger)
+    planner = Planner(permits, runs, Versions(ledger, permits, replicas), settings.replica_wait_s)
+    upstream = Upstream(session, replicas, secret(settings.engine_api_key), settings.upstream_timeout_s)
+    aliases = Aliases(ledger, runs, settings.replica_wait_s)
     calls = Calls(
         callers,
-        Planner(permits, runs, Versions(ledger, permits, replicas), settings.replica_wait_s),
+        planner,
         aliases,
-        Upstream(session, replicas, secret(settings.engine_api_key), settings.upstream_timeout_s),
+        upstream,
         Providers(session, settings.providers, settings.upstream_timeout_s),
         exporter,
         Recorder(ledger, permits),
         Limits(settings.max_calls, settings.max_calls_of_a_run),
     )
     try:
-        yield _app(calls, Models(callers, runs, aliases), settings.max_body_bytes)
+        counting, models = Counting(callers, planner, aliases, upstream), Models(callers, runs, aliases)
+        yield _app(calls, counting, models, settings.max_body_bytes)
     finally:
         lost = await exporter.flush(settings.drain_s)
         if lost:
@@ -85,9 +90,12 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
         await ledger.aclose()
 
 
-def _app(calls: Calls, models: Models, max_body_bytes: int) -> web.Application:
+def _app(calls: Calls, counting: Counting, models: Models, max_body_bytes: int) -> web.Application:
     app = make_app(max_body_bytes)
     app.middlewares.append(own_words)
     app.add_routes([web.post(path, partial(calls.answer, dialect=dialect)) for path, dialect in DIALECTS.items()])
     app.add_routes([web.get("/v1/models", models.list), web.get("/v1/models/{name:.+}", models.get)])
+    app.add_routes([web.post("/v1/messages/count_tokens", counting.answer), web.get("/api/version", models.version)])
+    app.add_routes([web.get("/api/tags", models.tags), web.post("/api/show", models.show)])
+    app.add_routes([web.route("*", f"/api/{name}", models.unsupported) for name in UNSUPPORTED])
     return app

@@ -25,6 +25,17 @@ _TRIES_WITH_500 = 4
 """A dying engine answers 500 for a moment; one that keeps answering 500 has something against this request."""
 
 
+_RENDERED = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs"})
+"""The fields of a request that make up its prompt."""
+
+
+class _Counted(msgspec.Struct):
+    count: int
+
+
+_COUNTED = msgspec.json.Decoder(_Counted)
+
+
 class ReplicaFailed(Exception):
     """A replica failed this try; another one, or a later one, may succeed."""
 
@@ -71,15 +82,27 @@ class Upstream:
         Raises:
             ApiError: the replica refused the request (its own 4xx), timed out (504), or none was there (503).
         """
-        body = upstream_body(plan, stream=False)
+        replica, answer = await self._whole(plan, f"v1/{plan.endpoint}", upstream_body(plan, stream=False))
+        return replica, read_reply(answer, plan.show_logprobs)
+
+    async def count_tokens(self, plan: Plan) -> int:
+        """Return how many tokens the prompt of `plan` has, as a replica says. Raises like `call`."""
+        asked = {name: value for name, value in plan.fields.items() if name in _RENDERED}
+        _, answer = await self._whole(plan, "tokenize", msgspec.json.encode({**asked, "model": plan.model}))
+        try:
+            return _COUNTED.decode(answer).count
+        except ValueError as error:
+            raise ApiError(502, "bad_upstream_reply", f"the replica's count cannot be read: {error}") from error
+
+    async def _whole(self, plan: Plan, path: str, body: bytes) -> tuple[str, bytes]:
+        """Return the id of the replica that answered, and its answer."""
 
         async def whole(replica: ReplicaStatus) -> tuple[str, bytes]:
             with self._replicas.busy(replica), _failures():
-                async with self._post(plan, replica, body) as response:
+                async with self._post(replica, path, body) as response:
                     return replica.id, await _sound(response)
 
-        replica, answer = await self._insist(plan, whole)
-        return replica, read_reply(answer, plan.show_logprobs)
+        return await self._insist(plan, whole)
 
     @contextlib.asynccontextmanager
     async def stream(self, plan: Plan) -> AsyncIterator[Stream]:
@@ -98,7 +121,7 @@ class Upstream:
 
     async def _begin(self, plan: Plan, replica: ReplicaStatus, body: bytes, stack: contextlib.AsyncExitStack) -> Stream:
         with _failures():
-            response = await stack.enter_async_context(self._post(plan, replica, body))
+            response = await stack.enter_async_context(self._post(replica, f"v1/{plan.endpoint}", body))
             if response.status != 200:
                 await _sound(response)
             live = Live(response.content, plan.show_logprobs)
@@ -124,9 +147,8 @@ class Upstream:
                         raise ApiError(502, "upstream_error", f"the replica failed: {failure}") from failure
             await plan.patience.pause()
 
-    def _post(self, plan: Plan, replica: ReplicaStatus, body: bytes) -> Any:
-        url = f"{replica.url}/v1/{plan.endpoint}"
-        return self._session.post(url, data=body, headers=self._headers, timeout=self._timeout)
+    def _post(self, replica: ReplicaStatus, path: str, body: bytes) -> Any:
+        return self._session.post(f"{replica.url}/{path}", data=body, headers=self._headers, timeout=self._timeout)
 
     def _note(self, replica: ReplicaStatus, failure: ReplicaFailed) -> None:
         metrics.REPLICA_FAILURES.labels(replica.id, failure.kind).inc()

@@ -13,10 +13,12 @@ from leyden_contracts import RunSpec
 from leyden_ledger import Claim
 from leyden_runtime.tokens import Scope, Tokens
 
-ATTEMPT_VARIABLES = frozenset(
-    {"OPENAI_API_KEY", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES", "TRACEPARENT"}
-)
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY")
+"""Where each vendor's clients look for their key: the attempt's token."""
+ATTEMPT_VARIABLES = frozenset({*_KEYS, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES", "TRACEPARENT"})
 """Those whose value differs from attempt to attempt."""
+_RIVAL = "ANTHROPIC_AUTH_TOKEN"
+"""Some of Anthropic's clients would send this, the user's own, in place of the key."""
 _PLACEHOLDER = "set-for-each-attempt"
 """A client that is made while the module is imported needs some key; the gateway refuses this one."""
 _TOKEN_MARGIN_S = 120.0
@@ -34,6 +36,8 @@ class Environments:
         self._fixed = {
             "OPENAI_BASE_URL": f"{gateway_url.rstrip('/')}/v1",
             "OPENAI_MODEL": "policy",
+            "ANTHROPIC_BASE_URL": gateway_url.rstrip("/"),
+            "OLLAMA_HOST": gateway_url.rstrip("/"),
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector_url.rstrip("/"),
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             **_no_proxy(self._inherited, gateway_url, collector_url),
@@ -49,9 +53,9 @@ class Environments:
         kept = {
             name: value
             for name, value in self._inherited.items()
-            if name not in ATTEMPT_VARIABLES and not name.startswith("OTEL_EXPORTER_OTLP_")
+            if name not in {*ATTEMPT_VARIABLES, _RIVAL} and not name.startswith("OTEL_EXPORTER_OTLP_")
         }
-        return {**kept, **self._fixed, "OPENAI_API_KEY": _PLACEHOLDER}
+        return {**kept, **self._fixed, **dict.fromkeys(_KEYS, _PLACEHOLDER)}
 
     def attempt(self, claim: Claim, spec: RunSpec) -> dict[str, str]:
         """Return what `agent_import` lacks for one attempt."""
@@ -65,7 +69,7 @@ class Environments:
         marks = f"leyden.run={claim.run},leyden.episode={claim.episode},leyden.attempt={claim.attempt}"
         own = self._inherited.get("OTEL_RESOURCE_ATTRIBUTES")
         return {
-            "OPENAI_API_KEY": token,
+            **dict.fromkeys(_KEYS, token),
             "OTEL_EXPORTER_OTLP_HEADERS": "authorization=" + quote(f"Bearer {token}"),
             "OTEL_RESOURCE_ATTRIBUTES": f"{own},{marks}" if own else marks,
             "TRACEPARENT": trace_parent(claim.run, claim.episode, claim.attempt),

@@ -127,6 +127,26 @@ async def test_a_tool_call_with_every_token(http: httpx.AsyncClient, folder: Pat
     await chat(http, tools=[ADD], messages=[*CHAT["messages"], choice["message"], result])
 
 
+async def test_a_prompt_is_tokenized_as_it_would_be_run(http: httpx.AsyncClient) -> None:
+    asked = {"model": "base", "messages": CHAT["messages"], "tools": [ADD]}
+    found = (await http.post("/tokenize", json=asked)).json()
+    assert found["tokens"] == (await chat(http, tools=[ADD], max_tokens=1))["prompt_token_ids"]
+    assert (found["count"], found["max_model_len"]) == (len(found["tokens"]), 256)
+    shorter = (await http.post("/tokenize", json={**asked, "add_generation_prompt": False})).json()["tokens"]
+    assert found["tokens"][: len(shorter)] == shorter != found["tokens"]
+    text = {"model": "base", "prompt": QUESTION}
+    answer = (await http.post("/v1/completions", json={**text, "return_token_ids": True, "max_tokens": 1})).json()
+    found = (await http.post("/tokenize", json=text)).json()
+    assert found["tokens"] == answer["choices"][0]["prompt_token_ids"]
+
+
+async def test_what_cannot_be_tokenized_is_refused(http: httpx.AsyncClient) -> None:
+    for wrong in ({}, {"prompt": "a", "messages": CHAT["messages"]}, {"messages": [{"content": "a"}]}):
+        error(await http.post("/tokenize", json={"model": "base", **wrong}), 400)
+    error(await http.post("/tokenize", json={"model": "other", "prompt": "a"}), 404)
+    error(await http.post("/tokenize", json={"model": "base", "prompt": "a", "return_token_strs": True}), 400)
+
+
 async def test_tools_that_are_not_offered_are_not_parsed(http: httpx.AsyncClient) -> None:
     reply = await chat(http, tools=[ADD], tool_choice="none", temperature=0)
     assert reply["choices"][0]["message"]["content"] == SAID.replace("<tool_call>", "").replace("</tool_call>", "")

@@ -1,8 +1,11 @@
 """What agents and graders find in their environment."""
 
+import os
 import time
 
+import anthropic
 import jwt
+import ollama
 
 from leyden_contracts import RunSpec
 from leyden_ledger import Claim
@@ -27,6 +30,18 @@ def test_an_agent_is_pointed_at_leyden(environments: Environments, signing_key: 
     assert (claims.run, claims.episode, claims.attempt) == ("run-1", "group-1.0", 3)
 
 
+def test_each_vendors_clients_find_the_gateway_and_the_attempts_token(environments: Environments, monkeypatch) -> None:
+    env = environments.agent_import() | environments.attempt(CLAIM, SPEC)
+    for name in [name for name in os.environ if name.startswith(("ANTHROPIC_", "OLLAMA_"))]:
+        monkeypatch.delenv(name)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    claude, llama = anthropic.Anthropic(), ollama.Client()
+    assert (str(claude.base_url), claude.api_key) == ("http://gateway:8100", env["OPENAI_API_KEY"])
+    assert str(llama._client.base_url) == "http://gateway:8100"
+    assert llama._client.headers["authorization"] == f"Bearer {env['OPENAI_API_KEY']}"
+
+
 def test_the_token_outlives_the_deadline(environments: Environments, signing_key: str) -> None:
     token = environments.attempt(CLAIM, SPEC)["OPENAI_API_KEY"]
     expires = jwt.decode(token, signing_key, algorithms=["HS256"])["exp"]
@@ -47,6 +62,10 @@ def test_a_grader_holds_nothing_of_an_attempt(environments: Environments) -> Non
 def test_the_users_own_telemetry_settings_do_not_lead_elsewhere(signing_key: str) -> None:
     inherited = {
         "OPENAI_API_KEY": "the user's own",
+        "ANTHROPIC_API_KEY": "the user's own",
+        "ANTHROPIC_AUTH_TOKEN": "the user's own",
+        "OLLAMA_API_KEY": "the user's own",
+        "OLLAMA_HOST": "http://elsewhere",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://elsewhere",
         "OTEL_EXPORTER_OTLP_HEADERS": "authorization=theirs",
         "OTEL_RESOURCE_ATTRIBUTES": "team=blue",
@@ -55,7 +74,8 @@ def test_the_users_own_telemetry_settings_do_not_lead_elsewhere(signing_key: str
     }
     made = Environments("http://g", "http://c", Tokens(signing_key), inherited)
     env = made.agent_import()
-    assert env["OPENAI_API_KEY"] == "set-for-each-attempt"
+    assert [env[f"{vendor}_API_KEY"] for vendor in ("OPENAI", "ANTHROPIC", "OLLAMA")] == ["set-for-each-attempt"] * 3
+    assert (env["OLLAMA_HOST"], "ANTHROPIC_AUTH_TOKEN" in env) == ("http://g", False)
     assert {name for name in env if name.startswith("OTEL_")} == {
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_PROTOCOL",

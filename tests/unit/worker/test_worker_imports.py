@@ -38,6 +38,22 @@ async def test_a_client_made_at_import_gets_the_attempts_own_key(pool: WarmPool,
         assert found == [key, "http://gateway:8100/v1/", True]
 
 
+async def test_ollamas_own_functions_send_the_attempts_own_key(pool: WarmPool, tmp_path: Path) -> None:
+    """`import ollama` makes the client behind `ollama.chat`, which keeps the key of that moment."""
+    (tmp_path / "llama.py").write_text(
+        "import ollama\ndef agent(value): return dict(ollama.chat.__self__._client.headers)['authorization']\n"
+    )
+    for key in ("first", "second"):
+        assert await call(pool, "llama:agent", OLLAMA_API_KEY=key) == f"Bearer {key}"
+
+
+@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY"])
+async def test_a_key_that_a_module_keeps_is_the_attempts_own(pool: WarmPool, tmp_path: Path, name: str) -> None:
+    (tmp_path / "keeper.py").write_text(f"import os\nKEY = os.environ['{name}']\ndef agent(value): return KEY\n")
+    for key in ("first", "second"):
+        assert await call(pool, "keeper:agent", **{name: key}) == key
+
+
 async def test_what_an_eager_module_needs_from_elsewhere_is_still_imported_once(pool: WarmPool, tmp_path: Path) -> None:
     (tmp_path / "timed.py").write_text(
         "import time; begun = time.perf_counter()\nimport openai\nimport os\nos.getenv('TRACEPARENT')\n"
