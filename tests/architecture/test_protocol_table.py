@@ -1,4 +1,4 @@
-"""Each cell of the table of protocols and clients names a test that exists, and each test of a client with a column is in it."""
+"""Each cell of the table of protocols and clients names a test, and each test of its clients is in it."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,12 @@ CLIENTS = ("openai", "langchain", "litellm", "node")
 """The clients that have a column: `test_clients_*.py`, in the columns' order."""
 
 
-def tests_of(client: str) -> set[str]:
+def named_in(client: str) -> set[str]:
     text = (ROOT / f"tests/integration/clients/test_clients_{client}.py").read_text()
     return set(re.findall(r"^(?:async )?def (test_\w+)\(", text, re.MULTILINE))
 
 
-TESTS = set().union(*map(tests_of, CLIENTS))
+TESTS = set().union(*map(named_in, CLIENTS))
 
 
 @pytest.mark.parametrize("cell", sorted({cell for cell in CELLS if cell}))
