@@ -29,7 +29,7 @@ demo *args: setup
 up *args: setup
     leyden up {{args}}
 
-# The outside servers that the tests run against: Debian packages where there are none
+# The outside servers and clients that the tests run against: Debian packages where there are none
 [private]
 servers:
     #!/usr/bin/env bash
@@ -38,10 +38,19 @@ servers:
     command -v redis-server >/dev/null || missing+=(redis-server)
     command -v promtool >/dev/null || missing+=(prometheus)
     ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || missing+=(libfaketime)
-    [ ${#missing[@]} -eq 0 ] && exit 0
-    sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
-    $sudo apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
+    if [ ${#missing[@]} -gt 0 ]; then
+        sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+        $sudo apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    fi
+    # OpenAI's client for Node, when the lock file is newer than what is installed.
+    cd tests/integration/clients/node
+    if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
+        npm ci --silent --no-audit --no-fund --no-update-notifier
+        touch node_modules/.package-lock.json
+    fi
 
 # Set up, lint and test everything that needs no vLLM
 test *args: setup servers lint

@@ -5,13 +5,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import BusyLoadingError, ConnectionError
 
 _CLUSTER = "redis+cluster://"
+_CONNECTIONS = 64
+"""Of one process; more commands than this at once take turns."""
+_WAIT_S = 5
 _FOLDER = Path(__file__).parent / "scripts"
 ACTIVE = "leyden:active"
 """The runs that may have work."""
@@ -45,7 +48,11 @@ class Scripts:
             single = url.replace(_CLUSTER, "redis://", 1)
             return cls(RedisCluster.from_url(single, decode_responses=True, **limits))
         retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), 3, supported_errors=(ConnectionError, BusyLoadingError))
-        return cls(Redis.from_url(url, decode_responses=True, retry=retry, **limits))
+        # A pool that waits: redis-py's own refuses whoever comes when all its connections are busy.
+        pool = BlockingConnectionPool.from_url(
+            url, max_connections=_CONNECTIONS, timeout=_WAIT_S, decode_responses=True, retry=retry, **limits
+        )
+        return cls(Redis.from_pool(pool))
 
     async def activate(self, run: str) -> None:
         """Enter `run` among those with work."""

@@ -8,8 +8,10 @@ from leyden_gateway.callers import from_anthropic
 from leyden_gateway.errors import as_api_error, response
 from leyden_gateway.protocols.base import Dialect
 from leyden_gateway.protocols.chat import Chat
+from leyden_gateway.protocols.completions import Completions
 from leyden_gateway.protocols.messages import Messages
 from leyden_gateway.protocols.ollama import OllamaChat, OllamaGenerate
+from leyden_gateway.protocols.responses import Responses
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -18,6 +20,8 @@ MESSAGES = Messages()
 _OLLAMA = OllamaChat()
 DIALECTS: dict[str, Dialect] = {
     "/v1/chat/completions": _CHAT,
+    "/v1/completions": Completions(),
+    "/v1/responses": Responses(),
     "/v1/messages": MESSAGES,
     "/api/chat": _OLLAMA,
     "/api/generate": OllamaGenerate(),

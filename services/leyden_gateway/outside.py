@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, HttpUrl, SecretStr
 
 from leyden_gateway.errors import ApiError
 from leyden_gateway.plan import Plan
-from leyden_gateway.reply import NOTHING, Reply
+from leyden_gateway.reply import NOTHING, Reply, text_message
 from leyden_traces import FINISH_REASONS, OUTSIDE
 
 
@@ -21,7 +21,8 @@ class Provider(BaseModel):
 
 
 class _Choice(msgspec.Struct):
-    message: msgspec.Raw
+    message: msgspec.Raw = NOTHING
+    text: str = ""
     finish_reason: str | None = None
     logprobs: msgspec.Raw = NOTHING
 
@@ -57,7 +58,10 @@ class Providers:
             names = ", ".join(f"`{name}`" for name in sorted(self._known)) or "none"
             message = f"this gateway has no provider `{role.outside.provider}`; it has {names}"
             raise ApiError(404, "provider_not_found", message + ". Set LEYDEN_GATEWAY_PROVIDERS")
-        body = msgspec.json.encode({**plan.fields, "model": role.outside.model, "stream": False})
+        asked = {**plan.fields, "model": role.outside.model, "stream": False}
+        if plan.show_logprobs:
+            asked.setdefault("logprobs", True)
+        body = msgspec.json.encode(asked)
         return OUTSIDE + role.outside.provider, _read(*await self._post(provider, plan.endpoint, body))
 
     async def _post(self, provider: Provider, endpoint: str, body: bytes) -> tuple[int, bytes]:
@@ -91,7 +95,7 @@ def _read(status: int, body: bytes) -> Reply:
     return Reply(
         id=reply.id,
         created=reply.created,
-        message=choice.message,
+        message=text_message(choice.text) if choice.message == NOTHING else choice.message,
         finish_reason=choice.finish_reason if choice.finish_reason in FINISH_REASONS else "stop",
         usage=reply.usage,
         prompt_ids=b"",

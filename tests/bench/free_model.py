@@ -1,6 +1,6 @@
 """A model that costs nothing: a raw HTTP server that gives every chat completion the same reply, vLLM style.
 
-200 prompt ids, 50 response ids with logprobs. Usage: `python free_model.py PORT`.
+200 prompt ids, 50 response ids with logprobs. Usage: `python free_model.py PORT [SECONDS]`, to think first.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import json
 import sys
 
 PROMPT, RESPONSE = 200, 50
+THINK_S = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
 _numbers = itertools.count()
 
 
@@ -49,6 +50,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             if length:
                 await reader.readexactly(length)
             body = reply() if lines[0].startswith(b"post") else MODELS
+            await asyncio.sleep(THINK_S if body is not MODELS else 0)
             writer.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
             )

@@ -13,7 +13,7 @@ from support.loop import stored
 
 EPISODES = 200
 WITHIN_S = 15
-DEFAULTS = {"LEYDEN_WORKER_LEASE_S": "10", "LEYDEN_TASK_API_RECONCILE_S": "1", "LEYDEN_TASK_API_RING_AGAIN_S": "10"}
+DEFAULTS = {"LEYDEN_WORKER_LEASE_S": "5", "LEYDEN_TASK_API_RECONCILE_S": "0.5", "LEYDEN_TASK_API_RING_AGAIN_S": "10"}
 """Those waits that decide it, as users have them."""
 
 

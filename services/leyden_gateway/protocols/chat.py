@@ -20,6 +20,7 @@ _READ: dict[str, msgspec.json.Decoder[Any]] = {
     "max_tokens": msgspec.json.Decoder(int | None),
     "max_completion_tokens": msgspec.json.Decoder(int | None),
     "logprobs": msgspec.json.Decoder(bool | None),
+    "seed": msgspec.json.Decoder(int | None),
     "temperature": msgspec.json.Decoder(float | None),
     "top_p": msgspec.json.Decoder(float | None),
 }
@@ -34,10 +35,11 @@ class Chat:
         """Read a request."""
         fields = read_object(body)
         found = read_fields(fields, _READ, ("model", "messages"))
-        samples = found.get("n")
+        samples, seed = found.get("n"), found.get("seed")
+        wishes = openai.passed_on(fields, _READ)
         return Ask(
             model=found["model"],
-            fields={name: value for name, value in fields.items() if name not in _READ and name not in openai.NEVER},
+            fields=wishes if seed is None else {**wishes, "seed": seed},
             stream=bool(found.get("stream")),
             samples=1 if samples is None else samples,
             logprobs=bool(found.get("logprobs")),

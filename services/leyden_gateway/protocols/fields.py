@@ -11,13 +11,16 @@ Fields = dict[str, msgspec.Raw]
 Decoders = Mapping[str, msgspec.json.Decoder[Any]]
 
 _OBJECT = msgspec.json.Decoder(Fields)
+_NULL = msgspec.Raw(b"null")
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read_object(body: bytes) -> Fields:
     """Return the fields of a JSON object. Raises ApiError (400)."""
     try:
+        body.decode()  # Fields that stay as sent are not looked into, and so not checked otherwise.
         return _OBJECT.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise refused(f"the body must be one JSON object: {error}") from error
 
 
@@ -29,6 +32,11 @@ def read_fields(fields: Fields, decoders: Decoders, required: tuple[str, ...]) -
     return {name: _read(name, decoder, fields[name]) for name, decoder in decoders.items() if name in fields}
 
 
+def is_given(fields: Fields, name: str) -> bool:
+    """Whether a field is there and not null."""
+    return fields.get(name, _NULL) != _NULL
+
+
 def smallest(*asked: int | None) -> int | None:
     """Return the smallest of the limits that are given."""
     return min((number for number in asked if number is not None), default=None)
@@ -37,5 +45,5 @@ def smallest(*asked: int | None) -> int | None:
 def _read(name: str, decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw) -> Any:
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise refused(f"`{name}`: {error}") from error

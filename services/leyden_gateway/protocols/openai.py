@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from leyden_gateway.errors import ApiError
+from leyden_gateway.protocols.fields import Decoders, Fields, is_given
 from leyden_gateway.reply import Reply
 
 EVENT_STREAM = "text/event-stream"
@@ -15,6 +16,35 @@ NEVER = frozenset(
 )
 """Fields that change what a reply holds; `include_reasoning: false` makes vLLM leave out ids and logprobs."""
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class _Cached(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Thought(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class Usage(msgspec.Struct):
+    """What a reply cost, in tokens."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Cached | None = None
+    completion_tokens_details: _Thought | None = None
+
+
+_USAGE = msgspec.json.Decoder(Usage | None)
+
+
+def passed_on(fields: Fields, read: Decoders) -> dict[str, Any]:
+    """Return the fields that the replica judges: those that are not `read` here and not null."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in read and name not in NEVER and is_given(fields, name)
+    }
 
 
 def error_object(error: ApiError) -> dict[str, Any]:
@@ -37,5 +67,14 @@ def usage(replies: Sequence[Reply]) -> Any:
     """Return the usage of one request: its prompt counts once, its samples together."""
     if len(replies) == 1:
         return replies[0].usage
-    prompt, completion = replies[0].prompt_tokens, sum(reply.response_tokens for reply in replies)
+    each = [read_usage(reply) for reply in replies]
+    prompt, completion = each[0].prompt_tokens, sum(one.completion_tokens for one in each)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def read_usage(reply: Reply) -> Usage:
+    """Return a reply's usage. Providers may leave out any of it."""
+    try:
+        return _USAGE.decode(reply.usage) or Usage()
+    except msgspec.DecodeError:
+        return Usage()

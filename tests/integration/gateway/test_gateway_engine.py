@@ -1,13 +1,7 @@
 """The gateway before the real embedded engine: what was recorded is, bit for bit, what the engine logged."""
 
 import asyncio
-import json
-import os
-import sys
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import openai
@@ -16,49 +10,17 @@ import pytest
 from leyden_agents.calculator.agent import answer
 from leyden_contracts import Transition, adapter_name
 from leyden_traces import unpack_ids
-from support.servers import find_port, process, wait_for
+from support.real_engine import KEY, RealEngine, real_engine
 from support.tiny_model import make_adapter, make_model
 
-KEY = "engine-key"
 MESSAGES = [{"role": "user", "content": "What is 37 + 58?"}]
-
-
-@dataclass
-class RealEngine:
-    """A process of `leyden_engine`, and its own record of every reply."""
-
-    url: str
-    model: Path
-    log: Path
-
-    def logged(self) -> dict[str, dict]:
-        """Response id -> the engine's own line."""
-        lines = map(json.loads, self.log.read_text().splitlines()) if self.log.exists() else []
-        return {line["response_id"]: line for line in lines}
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEngine]:
-    folder, port = tmp_path_factory.mktemp("engine"), find_port()
-    engine = RealEngine(f"http://127.0.0.1:{port}", make_model(folder / "model"), folder / "calls.jsonl")
-    settings = {
-        "LEYDEN_ENGINE_PORT": str(port),
-        "LEYDEN_ENGINE_MODEL": str(engine.model),
-        "LEYDEN_ENGINE_SERVED_NAME": "tiny",
-        "LEYDEN_ENGINE_CALL_LOG": str(engine.log),
-        "LEYDEN_ENGINE_API_KEY": KEY,
-    }
-    log = folder / "engine.log"
-    with process([sys.executable, "-m", "leyden_engine"], log, env={**os.environ, **settings}):
-        wait_for(lambda: healthy(engine.url), 150, f"the engine (see {log})")
+    folder = tmp_path_factory.mktemp("engine")
+    with real_engine(folder, make_model(folder / "model")) as engine:
         yield engine
-
-
-def healthy(url: str) -> bool:
-    try:
-        return urllib.request.urlopen(f"{url}/health", timeout=1).status == 200
-    except OSError:
-        return False
 
 
 def same(call: Transition, logged: dict) -> bool:

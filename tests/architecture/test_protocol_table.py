@@ -1,0 +1,30 @@
+"""Each cell of the table of protocols and clients names a test that exists, and each test of a client is in it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROWS = [line for line in (ROOT / "infra/docs/protocols.md").read_text().splitlines() if line.startswith("| ")]
+CELLS = [cell.strip() for row in ROWS[1:] for cell in row.strip("|").split("|")[1:]]
+TESTS = {
+    name
+    for path in (ROOT / "tests/integration/clients").glob("test_*.py")
+    for name in re.findall(r"^(?:async )?def (test_\w+)\(", path.read_text(), re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("cell", sorted({cell for cell in CELLS if cell}))
+def test_a_cell_names_a_test(cell: str) -> None:
+    names = re.findall(r"`(test_\w+)`", cell)
+    assert names, f"{cell!r} names no test"
+    assert set(names) <= TESTS
+
+
+def test_every_row_has_every_column() -> None:
+    assert {row.count("|") for row in ROWS} == {ROWS[0].count("|")}
+
+
+def test_every_test_of_a_client_is_in_the_table() -> None:
+    assert TESTS - set(re.findall(r"`(test_\w+)`", " ".join(CELLS))) == set()
