@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROWS = [line for line in (ROOT / "infra/docs/protocols.md").read_text().splitlines() if line.startswith("| ")]
-CELLS = [cell.strip() for row in ROWS[1:] for cell in row.strip("|").split("|")[1:]]
+TABLES = [
+    [line for line in table if line.startswith("| ")]
+    for page in sorted((ROOT / "infra/docs").glob("protocols*.md"))
+    for table in (block.splitlines() for block in page.read_text().split("\n\n") if block.startswith("| "))
+]
+CELLS = [cell.strip() for rows in TABLES for row in rows[1:] for cell in row.strip("|").split("|")[1:]]
 TESTS = {
     name
     for path in (ROOT / "tests/integration/clients").glob("test_*.py")
@@ -23,7 +27,8 @@ def test_a_cell_names_a_test(cell: str) -> None:
 
 
 def test_every_row_has_every_column() -> None:
-    assert {row.count("|") for row in ROWS} == {ROWS[0].count("|")}
+    for rows in TABLES:
+        assert {row.count("|") for row in rows} == {rows[0].count("|")}
 
 
 def test_every_test_of_a_client_is_in_the_table() -> None:
