@@ -9,6 +9,19 @@ import aiohttp
 _SHOWN = 300
 
 
+MOST_LOGPROBS = 20
+"""What vLLM lists if it was not started with more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a replica says of one token."""
+
+    logprob: float
+    listed: bool
+    """False: the token was not among the most likely ones, so this is the most that its logprob can be."""
+
+
 class ReplicaDown(Exception):
     """Nobody answers, or not in time."""
 
@@ -49,16 +62,22 @@ class Replica:
         """Unload an adapter; calls that run on it end on its weights."""
         await self._send("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
-    async def prompt_logprobs(self, model: str, token_ids: Sequence[int]) -> list[float]:
-        """Return `model`'s logprobs of tokens 2..T of the prompt: shape [T - 1]."""
+    async def next_logprob(self, model: str, prefix: Sequence[int], token: int) -> Answer:
+        """Return what `model` thinks of `token` after `prefix`: natural log, at temperature 1.
+
+        By the logprobs of one sampled token, not by `prompt_logprobs`: in a batch with other requests those kill a vLLM
+        that has LoRA on (0.32, CPU: its logits layer mixes up the rows of prompts and samples).
+        """
         request = {
             "model": model,
-            "prompt": list(token_ids),
+            "prompt": list(prefix),
             "max_tokens": 1,
-            "temperature": 0,
-            "prompt_logprobs": 0,
+            "logprobs": MOST_LOGPROBS,
+            "return_tokens_as_token_ids": True,
+            # The plain distribution, whatever the model's own generation_config.json says.
+            **{"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1},
         }
-        return _prompt_logprobs(await self._send("POST", "/v1/completions", request), token_ids)
+        return _answer(await self._send("POST", "/v1/completions", request), token)
 
     async def _send(
         self, method: str, path: str, body: dict[str, Any] | None, timeout: aiohttp.ClientTimeout | None = None
@@ -77,13 +96,14 @@ class Replica:
             raise ReplicaRefused(f"{method} {path}: {type(error).__name__} {error}") from error
 
 
-def _prompt_logprobs(body: Any, token_ids: Sequence[int]) -> list[float]:
-    """Read `[None, {"<token id>": {"logprob": x, ...}, ...}, ...]`: entry t scores token t given those before it."""
+def _answer(body: Any, token: int) -> Answer:
+    """Read `{"token_id:7": -0.1, ...}`, the most likely next tokens."""
     try:
-        entries = body["choices"][0]["prompt_logprobs"]
-        if len(entries) != len(token_ids):
-            raise ReplicaRefused(f"{len(entries)} prompt logprobs for {len(token_ids)} tokens")
-        pairs = zip(entries[1:], token_ids[1:], strict=True)
-        return [float(entry[str(token)]["logprob"]) for entry, token in pairs]
-    except (TypeError, KeyError, IndexError, ValueError) as error:
-        raise ReplicaRefused(f"no prompt logprobs in the reply: {str(body)[:_SHOWN]}") from error
+        (listed,) = body["choices"][0]["logprobs"]["top_logprobs"]
+        values = {name: float(value) for name, value in listed.items()}
+    except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:
+        raise ReplicaRefused(f"no logprobs in the reply: {str(body)[:_SHOWN]}") from error
+    if len(values) < 2:
+        raise ReplicaRefused(f"too few logprobs in the reply: {str(body)[:_SHOWN]}")
+    found = values.get(f"token_id:{token}")
+    return Answer(min(values.values()) if found is None else found, listed=found is not None)

@@ -148,8 +148,9 @@ async def test_the_models_of_the_run_are_listed(client):
         (name, "model", "active") for name in ("policy", "policy/policy")
     ]
     assert (await client.models.retrieve("policy")).display_name == "policy"
-    with pytest.raises(anthropic.NotFoundError, match="policy"):
+    with pytest.raises(anthropic.NotFoundError, match="policy") as caught:
         await client.models.retrieve("claude")
+    assert caught.value.body["type"] == "error"
 
 
 async def test_errors_are_worded_as_anthropics(client, world):

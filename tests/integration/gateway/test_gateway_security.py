@@ -17,6 +17,8 @@ from support.task_api import task_api
 ASKED = [{"role": "user", "content": "How much is 1+2?"}]
 BODIES = {
     "/v1/chat/completions": {"messages": ASKED},
+    "/v1/completions": {"prompt": "How much is 1+2?"},
+    "/v1/responses": {"input": "How much is 1+2?"},
     "/v1/messages": {"messages": ASKED, "max_tokens": 5},
     "/v1/messages/count_tokens": {"messages": ASKED},
     "/api/chat": {"messages": ASKED, "stream": False},
