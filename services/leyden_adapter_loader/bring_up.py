@@ -1,7 +1,7 @@
 """One version's way into service: manifest, files, hashes, load, proof."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from leyden_adapter_loader.cache import BadAdapter, Cache
 from leyden_adapter_loader.names import Adapter
 from leyden_adapter_loader.proof import Verdict, judge
+from leyden_adapter_loader.questions import Unprovable, choose, comparable
 from leyden_adapter_loader.replica import Replica, ReplicaRefused
 from leyden_contracts import AdapterManifest
 from leyden_storage import ObjectStore, StoreError
@@ -75,10 +76,13 @@ class BringUp:
             raise Rejected(rejected.outcome, f"{rejected.reason}; nor can it be unloaded: {error}") from error
 
     async def _prove(self, name: str, manifest: AdapterManifest) -> Verdict:
-        served = [
-            await self._ask("not_proved", self.replica.prompt_logprobs(name, p.token_ids)) for p in manifest.probes
-        ]
-        verdict = judge(manifest.probes, served, self.tolerance)
+        try:
+            questions = choose(manifest.probes)
+            asked = (self.replica.next_logprob(name, one.prefix, one.token) for one in questions)
+            answers = await self._ask("not_proved", _all(asked))
+            verdict = judge(*comparable(questions, answers, self.tolerance), self.tolerance)
+        except Unprovable as error:
+            raise Rejected("not_proved", str(error)) from error
         if not verdict.passed:
             raise Rejected("not_proved", verdict.reason)
         return verdict
@@ -88,6 +92,16 @@ class BringUp:
             return await request
         except ReplicaRefused as error:
             raise Rejected(outcome, str(error)) from error
+
+
+async def _all(asked: Iterable[Awaitable[T]]) -> list[T]:
+    """Wait for all at once: the replica answers them in one batch. The first that fails ends the others."""
+    tasks = [asyncio.ensure_future(one) for one in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def read_manifest(store: ObjectStore, adapter: Adapter) -> AdapterManifest:

@@ -1,6 +1,6 @@
 """The proof: does a replica serve the policy that the learner wrote, and not the one before it or the base? Pure.
 
-Three policies have scored the same fixed prompts (`leyden_contracts.Probe`); the replica scores them too. It passes if
+Three policies have scored the same tokens (`leyden_contracts.Probe`); the replica scores some of them too. It passes if
 
 1. no token's logprob is further from the learner's than `tolerance`, which only rounding should use up; and
 2. on the straight line from the parent's logprobs (0) to the learner's (1), the replica's are at 0.5 to 1.5. The same
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from leyden_contracts import Probe
+from leyden_adapter_loader.questions import Question
 
 SAME_POLICY = 1e-4
 """Two policies whose logprobs (natural log) differ by no more than this are the same one, to float32 rounding.
@@ -47,23 +47,20 @@ class Verdict:
     """Policies (`parent`, `base`) that differ from this one, but by less than the replica's rounding shows."""
 
 
-def judge(probes: Sequence[Probe], served: Sequence[Sequence[float]], tolerance: float) -> Verdict:
-    """Return whether the replica serves the probes' policy.
+def judge(questions: Sequence[Question], served: Sequence[float], tolerance: float) -> Verdict:
+    """Return whether the replica serves the policy that the questions are about.
 
     Args:
-        probes: of the manifest.
-        served: the replica's logprobs of tokens 2..T of each probe, shape [probes][T - 1].
+        questions: one or more, answered.
+        served: the replica's logprob for each, finite.
         tolerance: largest distance of one logprob (natural log) that rounding may explain.
     """
-    fault = _fault(probes, served)
-    if fault:
-        return Verdict(False, fault, float("inf"))
-    mine = _joined(served)
-    learner = _joined([probe.logprobs for probe in probes])
+    mine = np.asarray(served, np.float64)
+    learner = np.asarray([question.learner for question in questions], np.float64)
     worst = float(np.abs(mine - learner).max())
     others = {
-        "parent": _joined([probe.parent_logprobs for probe in probes]),
-        "base": _joined([probe.base_logprobs for probe in probes]),
+        "parent": np.asarray([question.parent for question in questions], np.float64),
+        "base": np.asarray([question.base for question in questions], np.float64),
     }
     unseen = []
     for name, other in others.items():
@@ -81,25 +78,6 @@ def judge(probes: Sequence[Probe], served: Sequence[Sequence[float]], tolerance:
     if worst > tolerance:
         return Verdict(False, f"a logprob is {worst:.3g} from the learner's; {tolerance:.3g} is allowed", worst)
     return Verdict(True, f"all {mine.size} logprobs are within {worst:.3g} of the learner's", worst, tuple(unseen))
-
-
-def _fault(probes: Sequence[Probe], served: Sequence[Sequence[float]]) -> str | None:
-    """Return why nothing can be compared, if so."""
-    if not probes:
-        return "the manifest has no probes, so nothing can be proved"
-    if len(served) != len(probes):
-        return f"{len(probes)} probes were sent and {len(served)} answered"
-    for number, (probe, answer) in enumerate(zip(probes, served, strict=True)):
-        rows = (probe.logprobs, probe.parent_logprobs, probe.base_logprobs, answer)
-        if {len(row) for row in rows} != {len(probe.token_ids) - 1} or len(probe.token_ids) < 2:
-            return f"probe {number}: there must be one logprob for each token but the first"
-        if not all(np.isfinite(row).all() for row in rows):
-            return f"probe {number}: a logprob is not a finite number"
-    return None
-
-
-def _joined(rows: Sequence[Sequence[float]]) -> Logprobs:
-    return np.concatenate([np.asarray(row, np.float64) for row in rows])
 
 
 def _place(mine: Logprobs, learner: Logprobs, other: Logprobs) -> float | None:

@@ -6,20 +6,11 @@ from typing import Any, Self
 
 import aiohttp
 
+from leyden_adapter_loader.questions import Answer
+
 _SHOWN = 300
-
-
 MOST_LOGPROBS = 20
 """What vLLM lists if it was not started with more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a replica says of one token."""
-
-    logprob: float
-    listed: bool
-    """False: the token was not among the most likely ones, so this is the most that its logprob can be."""
 
 
 class ReplicaDown(Exception):

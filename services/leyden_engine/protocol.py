@@ -92,6 +92,8 @@ class CompletionRequest(_Generation):
     prompt: str | list[TokenId]
     logprobs: Top | None = None
     """Most likely tokens to report, beside the sampled one."""
+    return_tokens_as_token_ids: bool = False
+    """Name tokens `token_id:7`, not by their text, which several may share."""
     add_special_tokens: bool = True
 
 

@@ -42,7 +42,9 @@ def completion_reply(response_id: str, request: CompletionRequest, job: Job, tex
     choice: dict[str, Any] = {
         "index": 0,
         "text": shown_text(job, text),
-        "logprobs": None if request.logprobs is None else completion_logprobs(job, text),
+        "logprobs": None
+        if request.logprobs is None
+        else completion_logprobs(job, text, request.return_tokens_as_token_ids),
         "finish_reason": job.finish_reason,
         "stop_reason": job.stop_reason,
     }
@@ -96,17 +98,17 @@ def _token(id: int, logprob: float, text: Text) -> dict[str, Any]:
     return {"token": piece, "logprob": max(logprob, _LOWEST), "bytes": list(piece.encode())}
 
 
-def completion_logprobs(job: Job, text: Text, first: int = 0, last: int | None = None) -> dict[str, Any]:
+def completion_logprobs(job: Job, text: Text, as_ids: bool, first: int = 0, last: int | None = None) -> dict[str, Any]:
     """Return the logprobs of the tokens from `first` to before `last`, as a text completion has them."""
+    name = "token_id:{}".format if as_ids else text.piece
     tokens = _tokens(job, first, last)
     before = sum(len(text.piece(id)) for id in job.tokens[:first])
-    pieces = [text.piece(id) for id, _, _ in tokens]
+    pieces = [name(id) for id, _, _ in tokens]
     return {
         "tokens": pieces,
         "token_logprobs": [logprob for _, logprob, _ in tokens],
         "top_logprobs": [
-            {text.piece(id): max(logprob, _LOWEST) for id, logprob in [*top, (own, value)]}
-            for own, value, top in tokens
+            {name(id): max(logprob, _LOWEST) for id, logprob in [*top, (own, value)]} for own, value, top in tokens
         ],
         "text_offset": [before + sum(map(len, pieces[:index])) for index in range(len(pieces))],
     }

@@ -116,8 +116,9 @@ class ReplyStream:
         more: dict[str, Any] = {"token_ids": job.tokens[first:last]} if self._body.return_token_ids else {}
         if self._chat and self._body.logprobs:
             more["logprobs"] = {"content": chat_logprobs(job, self._text, first, last)}
-        elif not self._chat and self._body.logprobs is not None:
-            more["logprobs"] = completion_logprobs(job, self._text, first, last)
+        elif isinstance(self._body, CompletionRequest) and self._body.logprobs is not None:
+            as_ids = self._body.return_tokens_as_token_ids
+            more["logprobs"] = completion_logprobs(job, self._text, as_ids, first, last)
         return more
 
     def _choice(self, said: Any, finish_reason: str | None, **more: Any) -> dict[str, Any]:

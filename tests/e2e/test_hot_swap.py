@@ -23,7 +23,7 @@ from support.episodes import Planned, accept
 from support.gateway import Collector, listening
 from support.servers import find_port
 from support.tiny_model import make_model
-from support.versions import KEY, NAME, PROMPTS, RUN, SPEC, State, Writer, engine, loader
+from support.versions import KEY, NAME, RUN, SPEC, State, Writer, engine, loader
 from support.vllm import API_KEY as VLLM_KEY
 from support.vllm import vllm_server
 
@@ -164,18 +164,19 @@ async def both_ready(ledger: Ledger, name: str) -> None:
 
 
 async def probe(urls: list[str], key: str, name: str, writer: Writer) -> None:
-    """Ask each replica itself for the probes' logprobs, and compare them with the learner's."""
+    """Ask each replica itself for logprobs of the probes' next tokens, and compare them with the learner's."""
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session:
-        for url, tokens in itertools.product(urls, PROMPTS):
-            body = {"model": name, "prompt": tokens, "max_tokens": 1, "prompt_logprobs": 0}
-            async with session.post(f"{url}/v1/completions", json=body) as answer:
-                assert answer.status == 200, await answer.text()
-                (choice,) = (await answer.json())["choices"]
-            found = [
-                entry[str(id)]["logprob"] for id, entry in zip(tokens, choice["prompt_logprobs"], strict=True) if entry
-            ]
-            expected = await asyncio.to_thread(writer.policy.sequence_logprobs, tokens)
-            assert np.abs(np.array(found) - expected).max() < SAME, f"{url} serves something else as {name}"
+        for url, one in itertools.product(urls, writer.probes):
+            for place in (len(one.token_ids) // 2, len(one.token_ids) - 1):
+                body = {"model": name, "prompt": one.token_ids[:place], "max_tokens": 1, "temperature": 1}
+                body |= {"logprobs": 20, "return_tokens_as_token_ids": True}
+                async with session.post(f"{url}/v1/completions", json=body) as answer:
+                    assert answer.status == 200, await answer.text()
+                    listed = (await answer.json())["choices"][0]["logprobs"]["top_logprobs"][0]
+                for token, logprob in listed.items():
+                    ids = [*one.token_ids[:place], int(token.removeprefix("token_id:"))]
+                    expected = await asyncio.to_thread(writer.policy.sequence_logprobs, ids)
+                    assert abs(logprob - expected[-1]) < SAME, f"{url} serves something else as {name}"
 
 
 async def check_calls(calls: list[Transition], writer: Writer, states: list[State], versions: int) -> None:

@@ -25,6 +25,9 @@ REPLICA = "replica-0"
 WEIGHTS = "adapter_model.safetensors"
 Publish = Callable[..., Awaitable[None]]
 
+PROBES = 24
+"""Questions that three probes give."""
+
 
 @pytest_asyncio.fixture
 async def replica(ledger: Ledger) -> AsyncIterator[FakeReplica]:
@@ -123,7 +126,7 @@ async def test_a_version_is_loaded_proved_and_offered(
         await publish(1, 0.5)
         await comes_ready(ledger, 1)
         await comes(lambda: _version_ready(ledger, 1))
-        assert replica.requests == [f"load {name_of(1)}", *[f"probe {name_of(1)}"] * 3]
+        assert replica.requests == [f"load {name_of(1)}", *[f"probe {name_of(1)}"] * PROBES]
         assert Path(replica.paths[name_of(1)]).parent == cache_dir
     assert await status(ledger) is None, "nobody looks after it any more"
 
@@ -312,7 +315,7 @@ async def test_a_loader_that_is_restarted_proves_what_it_finds(
     replica.requests.clear()
     async with loading(replica, ledger, store, cache_dir):
         await comes_ready(ledger, 1)
-        assert replica.requests == [f"probe {name_of(1)}"] * 3, "sound as it is: proved, not loaded again"
+        assert replica.requests == [f"probe {name_of(1)}"] * PROBES, "sound as it is: proved, not loaded again"
     replica.adapters[name_of(1)] = 0.4
     async with loading(replica, ledger, store, cache_dir):
         await comes_ready(ledger, 1)

@@ -160,10 +160,13 @@ class FakeReplica:
         weights = 0.0 if name == BASE_MODEL else self.adapters.get(name)
         if weights is None:
             return web.json_response({"message": f"The model `{name}` does not exist."}, status=404)
-        assert (body["max_tokens"], body["temperature"], body["prompt_logprobs"]) == (1, 0, 0)
-        scored = zip(ids[1:], logprobs(weights, ids), strict=True)
-        entries = [{str(token): {"logprob": value + self.noise, "rank": 1}} for token, value in scored]
-        return web.json_response({"choices": [{"text": "x", "prompt_logprobs": [None, *entries]}]})
+        assert (body["max_tokens"], body["temperature"], body["logprobs"]) == (1, 1, 20)
+        # What may come next is what came next in some prompt.
+        nexts = {prompt[len(ids)] for prompt in PROMPTS if list(prompt[: len(ids)]) == ids and len(prompt) > len(ids)}
+        listed = {f"token_id:{token}": logprobs(weights, [*ids, token])[-1] + self.noise for token in nexts}
+        return web.json_response(
+            {"choices": [{"text": "x", "logprobs": {"top_logprobs": [{"token_id:999": -9, **listed}]}}]}
+        )
 
 
 @web.middleware

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from safetensors.torch import save
+from transformers import AutoModelForCausalLM
 
 from leyden_contracts import AdapterManifest, LoraShape, Probe, RunSpec, adapter_name
 from leyden_learner import checkpoint
@@ -23,8 +24,7 @@ from support.worker import answers
 
 RUN, NAME, KEY, REPLICA = "run-proof", "tiny-base", "engine-test-key", "replica-0"
 SPEC = RunSpec(id=RUN, base_model=NAME, agent="a:b", grader="a:c")
-PROMPTS = [list(range(10, 74)), [7, 3, 200, 41, 5, 5, 90, 12] * 4, list(range(250, 150, -1))]
-
+STARTS = ([10, 11, 12], [7, 3, 200, 41], [250])
 State = dict[str, torch.Tensor]
 
 
@@ -34,7 +34,7 @@ class Writer:
     def __init__(self, model: Path, ledger: Ledger, store: LocalStore) -> None:
         self.policy = Policy(model, NAME, LoraShape(rank=4, alpha=8), 0, Accelerator(cpu=True))
         self._ledger, self._store = ledger, store
-        self._probes: list[Probe] = first_probes(self.policy, PROMPTS)
+        self.probes: list[Probe] = first_probes(self.policy, [likely(model, start) for start in STARTS])
         self._version = 0
 
     def state(self) -> State:
@@ -49,7 +49,7 @@ class Writer:
             for weight in self.policy.parameters.values():
                 weight += step * torch.randn_like(weight)
         files = files if lie else self._files()
-        self._probes = next_probes(self.policy, self._probes)
+        self.probes = next_probes(self.policy, self.probes)
         self._version += 1
         manifest = AdapterManifest(
             run=RUN,
@@ -60,7 +60,7 @@ class Writer:
             groups=[],
             trained_episodes=[],
             skipped={},
-            probes=self._probes,
+            probes=self.probes,
             metrics={},
             config={},
             created=time.time(),
@@ -75,6 +75,15 @@ class Writer:
             "adapter_model.safetensors": save(tensors, metadata={"format": "pt"}),
             "adapter_config.json": self.policy.adapter_config(),
         }
+
+
+def likely(model: Path, start: list[int], length: int = 32) -> list[int]:
+    """Return what the base model says after `start` when it is greedy: likely tokens, as those of real calls are."""
+    network = AutoModelForCausalLM.from_pretrained(model)
+    found = network.generate(
+        torch.tensor([start]), max_length=length, min_length=length, do_sample=False, pad_token_id=0
+    )
+    return found[0].tolist()
 
 
 @contextmanager

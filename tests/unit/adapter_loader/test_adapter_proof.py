@@ -5,7 +5,9 @@ import random
 
 import pytest
 
-from leyden_adapter_loader.proof import SAME_POLICY, judge
+from leyden_adapter_loader.proof import SAME_POLICY, Verdict
+from leyden_adapter_loader.proof import judge as judge_questions
+from leyden_adapter_loader.questions import Answer, Unprovable, choose, comparable
 from leyden_contracts import Probe
 
 TOKENS = 128
@@ -22,6 +24,18 @@ def policy(step: float, seed: int = 0, probe: int = 0) -> list[float]:
 def shaken(logprobs: list[float], rounding: float, probe: int) -> list[float]:
     noise = random.Random(f"noise {probe}")
     return [value + noise.gauss(0, rounding) for value in logprobs]
+
+
+def judge(asked: list[Probe], answers: list[list[float]], tolerance: float) -> Verdict:
+    """Ask for every token of the probes, and judge."""
+    questions = choose(asked, each=TOKENS)
+    by_place = {(q.learner, len(q.prefix)): q for q in questions}
+    in_order = [
+        (by_place[learner, place], answer)
+        for probe, answered in zip(asked, answers, strict=True)
+        for place, (learner, answer) in enumerate(zip(probe.logprobs, answered, strict=True), 1)
+    ]
+    return judge_questions([question for question, _ in in_order], [answer for _, answer in in_order], tolerance)
 
 
 def probes(learner: float, parent: float = 0.0, base: float = 0.0) -> list[Probe]:
@@ -102,25 +116,57 @@ def test_one_wrong_logprob_is_enough() -> None:
     assert "0.002" in judge(probes(0.5), answers, TIGHT).reason
 
 
-@pytest.mark.parametrize(
-    ("answers", "reason"),
-    [
-        (served(0.5)[:2], "2 answered"),
-        ([*served(0.5)[:2], served(0.5)[2][:-1]], "one logprob for each token"),
-        ([*served(0.5)[:2], [math.nan] * (TOKENS - 1)], "not a finite number"),
-        ([*served(0.5)[:2], [-math.inf] * (TOKENS - 1)], "not a finite number"),
-    ],
-)
-def test_answers_that_cannot_be_compared_do_not_pass(answers: list[list[float]], reason: str) -> None:
-    verdict = judge(probes(0.5), answers, LOOSE)
-    assert not verdict.passed
-    assert reason in verdict.reason
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_answers_that_cannot_be_compared_prove_nothing(value: float) -> None:
+    questions = choose(probes(0.5))
+    answers = [Answer(question.learner) for question in questions[1:]] + [Answer(value)]
+    with pytest.raises(Unprovable, match="not a finite number"):
+        comparable(questions, answers, LOOSE)
 
 
 def test_without_probes_nothing_is_proved() -> None:
-    assert "no probes" in judge([], [], LOOSE).reason
+    with pytest.raises(Unprovable, match="no probes"):
+        choose([])
 
 
-def test_probes_that_are_broken_prove_nothing() -> None:
-    broken = [probe.model_copy(update={"parent_logprobs": [math.nan] * (TOKENS - 1)}) for probe in probes(0.5)]
-    assert not judge(broken, served(0.5), TIGHT).passed
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"parent_logprobs": [math.nan] * (TOKENS - 1)}, "not a finite number"),
+        ({"base_logprobs": [-1.0] * TOKENS}, "one logprob for each token"),
+        ({"token_ids": [1]}, "one logprob for each token"),
+    ],
+)
+def test_probes_that_are_broken_prove_nothing(change: dict, reason: str) -> None:
+    with pytest.raises(Unprovable, match=reason):
+        choose([probe.model_copy(update=change) for probe in probes(0.5)])
+
+
+def test_the_most_telling_of_the_likely_tokens_are_asked_for() -> None:
+    learner = [-0.1, -9.0, -2.0, -0.5, -4.0]
+    probe = Probe(
+        token_ids=[10, 11, 12, 13, 14, 15],
+        logprobs=learner,
+        parent_logprobs=[-0.1, -1.0, -1.0, -0.9, -4.0],
+        base_logprobs=[-0.2, -1.0, -2.0, -0.5, -4.0],
+    )
+    asked = choose([probe], each=4)
+    assert [(q.prefix, q.token) for q in asked] == [
+        ((10, 11, 12), 13),
+        ((10, 11, 12, 13), 14),
+        ((10,), 11),
+        ((10, 11, 12, 13, 14), 15),
+    ], "likely ones by what they tell, then the likeliest of the others"
+
+
+def test_a_token_that_the_replica_does_not_list() -> None:
+    questions = choose(probes(0.5))
+    answers = [Answer(question.learner) for question in questions]
+    unlikely = Answer(questions[0].learner + LOOSE, listed=False)
+    kept, served = comparable(questions, [unlikely, *answers[1:]], LOOSE)
+    assert (len(kept), len(served)) == (len(questions) - 1, len(questions) - 1), "by the learner's word it need not be"
+    missing = Answer(questions[0].learner - 2 * LOOSE, listed=False)
+    kept, served = comparable(questions, [missing, *answers[1:]], LOOSE)
+    assert not judge_questions(kept, served, LOOSE).passed, "it should have been listed"
+    with pytest.raises(Unprovable, match="only 3 of 36"):
+        comparable(questions, [unlikely] * 33 + answers[33:], 99)
