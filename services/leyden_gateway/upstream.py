@@ -122,7 +122,7 @@ class Upstream:
                     broken += failure.kind == "500"
                     if broken >= _TRIES_WITH_500:
                         raise ApiError(502, "upstream_error", f"the replica failed: {failure}") from failure
-            await plan.patience.pause()
+            await plan.patience.pause(self._replicas.news)
 
     def _post(self, plan: Plan, replica: ReplicaStatus, body: bytes) -> Any:
         url = f"{replica.url}/v1/{plan.endpoint}"

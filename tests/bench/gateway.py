@@ -1,4 +1,4 @@
-"""`just bench gateway`: what the gateway adds to a call, beside a bare proxy and LiteLLM, and how fast versions go live.
+"""`just bench gateway`: what the gateway adds to a call, beside a bare proxy and LiteLLM; how fast versions go live.
 
 Prints one JSON object a line. All sides of a ratio take turns in this one run; name some parts to see only those.
 """

@@ -89,7 +89,7 @@ def replicas(folder: Path, redis_url: str, model: Path) -> Iterator[list[str]]:
 
 
 async def one_version(parts: Parts, version: int) -> dict[str, float]:
-    """Train, publish and ask for `version`; return milliseconds: until it is served, and what of it nobody can avoid."""
+    """Train, publish and ask for `version`; return milliseconds: until it is served, and unavoidable ones."""
     await playing.play(parts.ledger, parts.store, f"train-{version}", REWARDS, version - 1, RUN)
     assert await parts.training.advance() is Progress.TRAINED
     published_ns, begun_ns = time.time_ns(), parts.trainer.stepped_ns
