@@ -79,12 +79,12 @@ setup-litellm: setup
     VIRTUAL_ENV="$PWD/.venv-litellm" .venv/bin/uv pip install --quiet 'litellm[proxy]==1.80.0'
 
 # Measure: `just bench loop`, `gateway`, `ledger` or `upload`
-bench name *args: setup servers
+bench name *args: setup
     #!/usr/bin/env bash
     set -euo pipefail
     case {{name}} in
-        gateway) just setup-litellm ;;
-        loop) just setup-peers ;;
+        gateway) {{just_executable()}} setup-litellm ;;
+        loop) {{just_executable()}} setup-peers ;;
     esac
     python tests/bench/{{name}}.py {{args}}
 

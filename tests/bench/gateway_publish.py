@@ -237,4 +237,4 @@ def _show(found: Sequence[Mapping[str, float]]) -> None:
 
 
 def _figure(name: str, milliseconds: float, target: float | None = None) -> None:
-    show(name, milliseconds, "ms", target)
+    show(name, milliseconds, "ms", target, of="publish")
