@@ -82,8 +82,19 @@ setup-peers: setup
     VIRTUAL_ENV="$PWD/.venv-peers" .venv/bin/uv pip install --quiet psutil agentlightning==0.3.0 \
         opentelemetry-api==1.39.1 opentelemetry-sdk==1.39.1 opentelemetry-exporter-otlp==1.39.1
 
-# Measure: `just bench loop`
-bench name *args: setup-peers
+# LiteLLM's proxy to measure the gateway against, in an environment of its own
+setup-litellm: setup
+    test -x .venv-litellm/bin/python || python3 -m venv .venv-litellm
+    VIRTUAL_ENV="$PWD/.venv-litellm" .venv/bin/uv pip install --quiet 'litellm[proxy]==1.80.0'
+
+# Measure: `just bench loop`, `gateway`, `ledger` or `upload`
+bench name *args: setup
+    #!/usr/bin/env bash
+    set -euo pipefail
+    case {{name}} in
+        gateway) {{just_executable()}} setup-litellm ;;
+        loop) {{just_executable()}} setup-peers ;;
+    esac
     python tests/bench/{{name}}.py {{args}}
 
 # Style, types, and who may import whom

@@ -1,10 +1,11 @@
 """Replicas: who serves which version, by proof. A replica that stops beating is gone."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict
 
-from leyden_ledger.store import ACTIVE, SERVED, Scripts
+from leyden_ledger.store import ACTIVE, PUBLISHED, SERVED, Scripts
 
 _IDS = "leyden:replicas"
 
@@ -47,7 +48,7 @@ class Replicas:
         pipe = self._redis.pipeline(transaction=False)
         for replica in ids:
             pipe.get(f"leyden:replica:{replica}")
-        return [ReplicaStatus.model_validate_json(text) for text in await pipe.execute() if text]
+        return [_status(text) for text in await pipe.execute() if text]
 
     async def mark_ready(self, run: str, version: int) -> bool:
         """Record that a replica has proved `version`; this lets the groups of the next step start."""
@@ -57,6 +58,21 @@ class Replicas:
         """Return the runs whose versions replicas may have to serve, in alphabetical order: also ended ones."""
         return sorted({*await self._redis.smembers(ACTIVE), *await self._redis.smembers(SERVED)})
 
+    async def published(self, after: str, wait_s: float) -> str:
+        """Wait until a version has been published since `after`, or `wait_s`; return a mark for the next time.
+
+        The first mark is `0`. `wait_s` is below the connection's own patience of 5 s. Whoever misses this finds the
+        version in `wanted`.
+        """
+        found = await self._redis.xread({PUBLISHED: after}, block=int(wait_s * 1000))
+        return str(found[0][1][-1][0]) if found else after
+
     async def wanted(self, run: str) -> set[int]:
         """Return the versions of `run` that replicas must serve, without 0 (the base model)."""
         return {int(version) for version in await self._scripts.run("wanted", run)} - {0}
+
+
+# A gateway reads the list many times a second, and it seldom changes.
+@lru_cache(maxsize=1000)
+def _status(text: str) -> ReplicaStatus:
+    return ReplicaStatus.model_validate_json(text)

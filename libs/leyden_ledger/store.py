@@ -22,6 +22,8 @@ RESTING = "leyden:resting"
 """The others, until they are archived, by the time they came to rest (seconds, Redis's clock)."""
 SERVED = "leyden:served"
 """The runs with versions that replicas must serve, also when the run has ended."""
+PUBLISHED = "leyden:published"
+"""A stream that tells loaders at once of what `served` and the runs will tell them anyhow."""
 Argument = str | int | float
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from leyden_contracts import Episode, Group, Trajectory, episode_id
 from leyden_ledger.episodes import Episodes
-from leyden_ledger.store import SERVED, Argument, Scripts, key
+from leyden_ledger.store import PUBLISHED, SERVED, Argument, Scripts, key
 
 
 class Training:
@@ -43,6 +43,8 @@ class Training:
         done = await self._scripts.run("advance", run, ("published", version))
         # After the run's own keys, which may live on another node; the learner repeats itself after a crash.
         await self._redis.sadd(SERVED, run)
+        if done:
+            await self._redis.xadd(PUBLISHED, {"run": run}, maxlen=100, approximate=True)
         return bool(done)
 
     async def consumed(self, run: str, groups: int) -> bool:

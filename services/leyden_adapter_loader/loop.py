@@ -1,6 +1,6 @@
 """The adapter_loader's main loop.
 
-Every `poll_s`, as long as the process lives:
+Every `poll_s` and whenever a version is published, as long as the process lives:
 
     replica    what is really loaded                                replica.Replica
     ledger     which versions the runs want                         wishes.Wishes
@@ -37,6 +37,8 @@ _AT_ONCE = 4
 """Versions being brought into service at the same time."""
 _CLEAN_S = 1.0
 """How often files that nobody needs are looked for."""
+_LISTEN_S = 2.0
+"""How long one question for news from the ledger stays open."""
 
 
 @dataclass(slots=True)
@@ -69,16 +71,32 @@ class Loop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then take the replica off the list, for nobody watches it any more."""
+        listening = asyncio.create_task(self._listen())
         try:
             while not stop.is_set():
                 await self._round()
                 await self._pause(stop)
         finally:
-            for task in self._tasks.values():
+            tasks = [listening, *self._tasks.values()]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(RedisError, OSError):
                 await self._leave()
+
+    async def _listen(self) -> None:
+        """Let a round begin as soon as a version is published."""
+        mark = "0"
+        while True:
+            try:
+                newest = await self._ledger.replicas.published(mark, _LISTEN_S)
+            except (RedisError, OSError):
+                # The rounds tell of it; and they find every version without this.
+                await asyncio.sleep(_LISTEN_S)
+                continue
+            if newest != mark:
+                mark = newest
+                self._woken.set()
 
     async def _round(self) -> None:
         try:
@@ -217,7 +235,7 @@ class Loop:
             log.info("files_deleted", adapter=name)
 
     async def _pause(self, stop: asyncio.Event) -> None:
-        """Wait for the next round; less if a version has just been proved or withheld."""
+        """Wait for the next round; less if a version has just been published, proved or withheld."""
         waiting = [asyncio.create_task(event.wait()) for event in (stop, self._woken)]
         await asyncio.wait(waiting, timeout=self._settings.poll_s, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:

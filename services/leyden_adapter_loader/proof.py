@@ -57,7 +57,8 @@ def judge(questions: Sequence[Question], served: Sequence[float], tolerance: flo
     """
     mine = np.asarray(served, np.float64)
     learner = np.asarray([question.learner for question in questions], np.float64)
-    worst = float(np.abs(mine - learner).max())
+    distances = np.abs(mine - learner)
+    at, worst = questions[int(distances.argmax())], float(distances.max())
     others = {
         "parent": np.asarray([question.parent for question in questions], np.float64),
         "base": np.asarray([question.base for question in questions], np.float64),
@@ -76,7 +77,10 @@ def judge(questions: Sequence[Question], served: Sequence[float], tolerance: flo
                 worst,
             )
     if worst > tolerance:
-        return Verdict(False, f"a logprob is {worst:.3g} from the learner's; {tolerance:.3g} is allowed", worst)
+        where = f"of token {at.token} after {len(at.prefix)} others"
+        return Verdict(
+            False, f"the logprob {where} is {worst:.3g} from the learner's; {tolerance:.3g} is allowed", worst
+        )
     return Verdict(True, f"all {mine.size} logprobs are within {worst:.3g} of the learner's", worst, tuple(unseen))
 
 

@@ -97,4 +97,7 @@ def _answer(body: Any, token: int) -> Answer:
     if len(values) < 2:
         raise ReplicaRefused(f"too few logprobs in the reply: {str(body)[:_SHOWN]}")
     found = values.get(f"token_id:{token}")
-    return Answer(min(values.values()) if found is None else found, listed=found is not None)
+    if found is not None:
+        return Answer(found)
+    # The sampled token is listed too, however unlikely.
+    return Answer(sorted(values.values(), reverse=True)[:MOST_LOGPROBS][-1], listed=False)

@@ -4,8 +4,10 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+
+from redis.exceptions import RedisError
 
 from leyden_contracts import RunSpec, adapter_name
 from leyden_gateway.errors import ApiError
@@ -18,6 +20,8 @@ _AVOID_S = 1.0
 _NEWS_S = 5.0
 """A replica that stays down is told once, not by every call that waits for it."""
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+_WATCH_S = 0.025
+"""How often the list is read while calls wait for it to change: once for all of them."""
 
 
 class Patience:
@@ -28,8 +32,11 @@ class Patience:
         self._until: float | None = None
         self._pauses = 0
 
-    async def pause(self) -> None:
-        """Wait a little, longer each time. Raises ApiError (503) when patience has run out."""
+    async def pause(self, wait: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+        """Wait a little, longer each time. Raises ApiError (503) when patience has run out.
+
+        `wait` is given the seconds, and may come back earlier: `Replicas.news` does when there is reason to look again.
+        """
         now = time.monotonic()
         if self._until is None:
             self._until = now + self._seconds
@@ -37,7 +44,7 @@ class Patience:
             raise ApiError(503, "no_replica", f"no replica served {self._what} within {self._seconds:g} s")
         pause = _PAUSES[min(self._pauses, len(_PAUSES) - 1)]
         self._pauses += 1
-        await asyncio.sleep(min(pause, self._until - now))
+        await wait(min(pause, self._until - now))
 
 
 class Replicas:
@@ -51,6 +58,8 @@ class Replicas:
         self._lock = asyncio.Lock()
         self._in_flight: Counter[str] = Counter()
         self._failed_at: dict[str, float] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._waiting = 0
 
     async def serving(self, spec: RunSpec, role: str, version: int) -> list[ReplicaStatus]:
         """Return the replicas that serve this version, by proof (the base model, 0, needs none)."""
@@ -85,6 +94,16 @@ class Replicas:
         self._failed_at[replica.id] = now
         return now - before > _NEWS_S
 
+    async def news(self, timeout_s: float) -> None:
+        """Return when the list of replicas has changed, or after `timeout_s`."""
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._watch_list())
+        self._waiting += 1
+        try:
+            await asyncio.wait([self._watch], timeout=timeout_s)
+        finally:
+            self._waiting -= 1
+
     @contextmanager
     def busy(self, replica: ReplicaStatus) -> Iterator[None]:
         """Count a call on `replica` as in flight."""
@@ -94,9 +113,23 @@ class Replicas:
         finally:
             self._in_flight[replica.id] -= 1
 
-    async def _list(self) -> list[ReplicaStatus]:
+    async def _watch_list(self) -> None:
+        """Read the list until it is another one, or nobody waits any more."""
+        before = self._known
+        while self._known == before:
+            await asyncio.sleep(_WATCH_S)
+            if not self._waiting:
+                return
+            try:
+                await self._list(_WATCH_S / 2)
+            except (RedisError, OSError):
+                # Those who wait look for themselves in time, and tell their callers.
+                await asyncio.sleep(_PAUSES[-1])
+
+    async def _list(self, newer_than_s: float | None = None) -> list[ReplicaStatus]:
+        oldest = self._refresh_s if newer_than_s is None else newer_than_s
         async with self._lock:
-            if time.monotonic() - self._read_at > self._refresh_s:
+            if time.monotonic() - self._read_at > oldest:
                 self._known = await self._ledger.replicas.list()
                 self._read_at = time.monotonic()
             return self._known

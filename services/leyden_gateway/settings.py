@@ -17,7 +17,7 @@ class GatewaySettings(CommonSettings):
     """Largest request body; a bigger one is refused with 413."""
     replica_wait_s: float = Field(default=60, ge=0)
     """How long a call waits for a replica that serves its version, or for a failed one to come back."""
-    replica_refresh_s: float = Field(default=0.2, gt=0)
+    replica_refresh_s: float = Field(default=0.05, gt=0)
     """How old the list of replicas may be."""
     upstream_timeout_s: float = Field(default=600, gt=0)
     """Silence of a replica after which the call ends with 504."""

@@ -145,7 +145,7 @@ class Upstream:
                     broken += failure.kind == "500"
                     if broken >= _TRIES_WITH_500:
                         raise ApiError(502, "upstream_error", f"the replica failed: {failure}") from failure
-            await plan.patience.pause()
+            await plan.patience.pause(self._replicas.news)
 
     def _post(self, replica: ReplicaStatus, path: str, body: bytes) -> Any:
         return self._session.post(f"{replica.url}/{path}", data=body, headers=self._headers, timeout=self._timeout)

@@ -45,4 +45,4 @@ class Versions:
             newest = await self._replicas.newest(spec, role)
             if newest is not None and newest >= reached:
                 return newest
-            await patience.pause()
+            await patience.pause(self._replicas.news)

@@ -142,8 +142,15 @@ def report(requests: int, rounds: int) -> None:
         show("calls_captured_wrong", seen["wrong"], "calls", 0)
 
 
-def show(name: str, value: float, unit: str, target: float | None = None, baseline: float | None = None) -> None:
+def show(
+    name: str,
+    value: float,
+    unit: str,
+    target: float | None = None,
+    baseline: float | None = None,
+    of: str = "gateway",
+) -> None:
     """Print one figure."""
     rounded = None if baseline is None else round(baseline, 3)
-    figure = {"name": f"gateway.{name}", "value": round(value, 3), "unit": unit, "target": target, "baseline": rounded}
+    figure = {"name": f"{of}.{name}", "value": round(value, 3), "unit": unit, "target": target, "baseline": rounded}
     print(json.dumps(figure), flush=True)

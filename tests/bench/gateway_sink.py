@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import uvloop
 from aiohttp import web
@@ -12,7 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from leyden_traces import decode_call
 
-SEEN = {"calls": 0, "wrong": 0, "tokens": 0}
+SEEN: dict[str, Any] = {"calls": 0, "wrong": 0, "tokens": 0, "first": {}}
+"""`first`: policy version -> replica -> when its first call of that version ended, in nanoseconds since the epoch."""
 
 
 async def traces(request: web.Request) -> web.Response:
@@ -23,6 +25,8 @@ async def traces(request: web.Request) -> web.Response:
         SEEN["calls"] += 1
         SEEN["tokens"] += len(call.response_token_ids) // 4
         SEEN["wrong"] += len(call.response_token_ids) != len(call.response_logprobs)
+        ends = SEEN["first"].setdefault(str(call.policy_version), {})
+        ends[call.replica] = min(ends.get(call.replica, span.end_time_unix_nano), span.end_time_unix_nano)
     return web.Response(body=ExportTraceServiceResponse().SerializeToString(), content_type="application/x-protobuf")
 
 

@@ -11,6 +11,8 @@ import sys
 import uvloop
 from aiohttp import web
 
+from leyden_runtime.open_files import allow_open_files
+
 PROMPT, RESPONSE = 2048, 256
 _random = random.Random(0)
 PROMPT_IDS = [_random.randrange(150_000) for _ in range(PROMPT)]
@@ -73,6 +75,7 @@ async def healthy(_: web.Request) -> web.Response:
 
 def main() -> None:
     """Serve until killed."""
+    allow_open_files(20_000)
     app = web.Application(client_max_size=2**24)
     app.router.add_post("/v1/chat/completions", chat)
     app.router.add_get("/healthz", healthy)

@@ -131,6 +131,16 @@ async def test_a_version_is_loaded_proved_and_offered(
     assert await status(ledger) is None, "nobody looks after it any more"
 
 
+async def test_a_published_version_is_not_left_until_the_next_look(
+    replica: FakeReplica, ledger: Ledger, store: LocalStore, publish: Publish, cache_dir: Path
+) -> None:
+    async with loading(replica, ledger, store, cache_dir, poll_s=60, beat_ttl_s=60):
+        await comes_ready(ledger)
+        for version in (1, 2):
+            await publish(version, 0.5 * version)
+            await comes(lambda: _version_ready(ledger, version), 2)  # noqa: B023
+
+
 async def _version_ready(ledger: Ledger, version: int) -> bool:
     return (await ledger.runs.summary(RUN)).version_ready == version
 

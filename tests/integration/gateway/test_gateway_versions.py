@@ -5,7 +5,7 @@ import asyncio
 import openai
 import pytest
 
-from leyden_contracts import AttemptResult, FailureReason, adapter_name
+from leyden_contracts import AttemptResult, FailureReason, RunSpec, adapter_name
 from leyden_runtime.tokens import Scope
 
 MESSAGES = [{"role": "user", "content": "How much is 1+2?"}]
@@ -64,6 +64,42 @@ async def test_a_pinned_version_is_waited_for(world):
         await ask(world.client(gateway))
     assert caught.value.status_code == 503
     assert not world.engine.asked
+
+
+async def test_who_waits_for_a_version_is_served_as_soon_as_a_replica_is_ready(world):
+    await world.make_run()
+    await world.beat()
+    gateway = await world.gateway(replica_wait_s=30)
+    await world.ledger.calls.pin("run-1", "g.0", 1, 1)
+    call = asyncio.create_task(ask(world.client(gateway)))
+    # By now it looks by itself each second only.
+    await asyncio.sleep(1.8)
+    assert not world.engine.asked
+    await world.beat(v(1))
+    await asyncio.wait_for(call, 0.4)
+
+
+async def test_many_calls_that_wait_read_the_list_together(world, monkeypatch):
+    from leyden_gateway.replicas import Replicas
+
+    await world.beat()
+    replicas, reads, whole = Replicas(world.ledger, 60), [], world.ledger.replicas.list
+
+    async def counted():
+        reads.append(1)
+        return await whole()
+
+    monkeypatch.setattr(world.ledger.replicas, "list", counted)
+    assert await replicas.newest(RunSpec(id="run-1", base_model="tiny", agent="a:b", grader="a:c"), "policy") == 0
+    waiting = [asyncio.create_task(replicas.news(20)) for _ in range(100)]
+    await asyncio.sleep(0.5)
+    assert 2 <= len(reads) <= 21
+    await world.beat(v(1))
+    await asyncio.wait_for(asyncio.gather(*waiting), 1)
+    await replicas.news(0.1)
+    seen = len(reads)
+    await asyncio.sleep(0.2)
+    assert len(reads) <= seen + 1, "nobody waits any more"
 
 
 async def test_an_evaluation_gets_the_version_and_the_temperature_it_asked_for(world):

@@ -65,6 +65,13 @@ async def test_evaluations_and_promotions_on_three_nodes(cluster: Ledger) -> Non
         assert await cluster.replicas.wanted(run) == {1, 2}
         assert await cluster.promotions.proved(run, [0, 1, 2]) == {0, 2}
         assert await cluster.promotions.current(run) == Promoted(best=2, latest=2)
+    mark = await cluster.replicas.published("0", 1)
+    assert mark != "0" and await cluster.replicas.published(mark, 0.05) == mark
+    await cluster.training.publish(RUNS[0], 2)
+    assert await cluster.replicas.published(mark, 0.05) == mark, "it was known"
+    later = asyncio.create_task(cluster.replicas.published(mark, 3))
+    await cluster.training.publish(RUNS[0], 3)
+    assert await asyncio.wait_for(later, 1) > mark
     assert await cluster.evaluations.watched() == await cluster.replicas.served_runs() == RUNS
 
 
