@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -62,12 +63,20 @@ class BringUp:
             raise Rejected("store", f"the store did not give it: {error}") from error
         except OSError as error:
             raise Rejected("disk", f"its files could not be written: {error}") from error
-        await self._ask("not_loaded", self.replica.load(adapter.name, folder))
+        await self._load(adapter.name, folder)
         try:
             return await self._prove(adapter.name, manifest)
         except Rejected as rejected:
             await self._take_back(adapter.name, rejected)
             raise
+
+    async def _load(self, name: str, folder: Path) -> None:
+        try:
+            await self.replica.load(name, folder)
+        except ReplicaRefused as error:
+            # It may be there already: an earlier load whose answer came too late. Then it has to prove itself as it is.
+            if name not in await self._ask("not_loaded", self.replica.models()):
+                raise Rejected("not_loaded", str(error)) from error
 
     async def _take_back(self, name: str, rejected: Rejected) -> None:
         try:

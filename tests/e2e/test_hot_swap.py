@@ -28,7 +28,7 @@ from support.vllm import API_KEY as VLLM_KEY
 from support.vllm import vllm_server
 
 VERSIONS = 20
-AGENTS = 6
+AGENTS = 4
 CALLS = 3
 """Of each episode: all of one version."""
 EPISODES = 2000
@@ -90,7 +90,7 @@ async def test_two_vllms(ledger: Ledger, store: LocalStore, redis_url: str, tmp_
         folders = [tmp_path / name for name in ("a", "b")]
         for folder in folders:
             folder.mkdir()
-        urls = [stack.enter_context(vllm_server(model, NAME, folder)) for folder in folders]
+        urls = [stack.enter_context(vllm_server(model, NAME, folder, core)) for core, folder in enumerate(folders)]
         await hot_swap(stack, urls, VLLM_KEY, model, ledger, store, redis_url, tmp_path, versions=VERSIONS)
 
 

@@ -332,6 +332,20 @@ async def test_a_loader_that_is_restarted_proves_what_it_finds(
         assert replica.adapters[name_of(1)] == 0.5, "what could not prove itself was replaced"
 
 
+@pytest.mark.parametrize("weights", [0.5, 0.4])
+async def test_an_adapter_that_was_loaded_unseen_proves_itself(
+    replica: FakeReplica, ledger: Ledger, store: LocalStore, publish: Publish, cache_dir: Path, weights: float
+) -> None:
+    """As when the answer to a load comes too late: the next load of that name is refused."""
+    await publish(1, 0.5)
+    replica.adapters[name_of(1)] = weights
+    replica.hide_once = {name_of(1)}
+    async with loading(replica, ledger, store, cache_dir):
+        await comes_ready(ledger, 1)
+    assert replica.adapters[name_of(1)] == 0.5
+    assert replica.seen("load")[0] == name_of(1)
+
+
 async def test_others_adapters_are_left_alone(
     replica: FakeReplica, ledger: Ledger, store: LocalStore, cache_dir: Path
 ) -> None:

@@ -99,6 +99,8 @@ class FakeReplica:
     """What a load silently applies instead of the files' weights."""
     load_status: int = 200
     noise: float = 0.0
+    hide_once: set[str] = field(default_factory=set)
+    """Names that the next list lacks: they are loaded just after it."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     _runner: web.AppRunner | None = None
 
@@ -134,7 +136,9 @@ class FakeReplica:
         return [request.split()[1] for request in self.requests if request.startswith(f"{kind} ")]
 
     async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": name} for name in (BASE_MODEL, *self.adapters)]})
+        shown = [name for name in (BASE_MODEL, *self.adapters) if name not in self.hide_once]
+        self.hide_once.clear()
+        return web.json_response({"data": [{"id": name} for name in shown]})
 
     async def _load(self, request: web.Request) -> web.Response:
         body = await request.json()

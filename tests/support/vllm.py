@@ -20,8 +20,8 @@ _SETTINGS = {
 
 
 @contextmanager
-def vllm_server(model: Path, name: str, folder: Path) -> Iterator[str]:
-    """Serve `model` as `name`, with LoRA; yields the base URL without `/v1`."""
+def vllm_server(model: Path, name: str, folder: Path, core: int | None = None) -> Iterator[str]:
+    """Serve `model` as `name`, with LoRA, on one core if need be; yields the base URL without `/v1`."""
     port = find_port()
     flags = {
         "model": str(model),
@@ -43,7 +43,10 @@ def vllm_server(model: Path, name: str, folder: Path) -> Iterator[str]:
     command = [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--enable-lora", "--enable-auto-tool-choice"]
     command += [part for flag, value in flags.items() for part in (f"--{flag}", value)]
     url = f"http://127.0.0.1:{port}"
-    with process(command, folder / "vllm.log", env={**os.environ, **_SETTINGS}, start_new_session=True) as server:
+    # Two that share their cores wait for each other's threads most of the time.
+    bound = {} if core is None else {"VLLM_CPU_OMP_THREADS_BIND": str(core), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **_SETTINGS, **bound}
+    with process(command, folder / "vllm.log", env=environment, start_new_session=True) as server:
         wait_for(lambda: _healthy(url) or server.poll() is not None, 240, "vLLM")
         if server.poll() is not None:
             raise RuntimeError(f"vLLM ended with code {server.returncode}: {(folder / 'vllm.log').read_text()[-2000:]}")
