@@ -1,4 +1,8 @@
-"""Probes: fixed prompts by which a replica proves that it serves the adapter the learner wrote (I4)."""
+"""Probes: prompts by which a replica proves that it serves the adapter the learner wrote (I4).
+
+Each version has its own, from the calls it was trained on: what the policy of today finds likely. A replica lists only
+likely tokens, and what version 1 found likely may be far from that after a thousand steps.
+"""
 
 from collections.abc import Sequence
 
@@ -32,23 +36,15 @@ def choose_probes(rollouts: Sequence[Rollout], vocabulary: int, seed: int) -> li
     return chosen
 
 
-def first_probes(policy: Policy, sequences: Sequence[Sequence[int]]) -> list[Probe]:
-    """Return the probes as the base model sees them; `next_probes` makes version 1's of them."""
+def begin_probes(policy: Policy, sequences: Sequence[Sequence[int]]) -> list[Probe]:
+    """Return the probes as the parent and the base see them. Before the step: `policy` is the parent."""
     probes = []
     for tokens in sequences:
-        base = policy.sequence_logprobs(tokens, adapter=False)
-        probes.append(Probe(token_ids=list(tokens), logprobs=base, parent_logprobs=base, base_logprobs=base))
+        parent, base = policy.sequence_logprobs(tokens), policy.sequence_logprobs(tokens, adapter=False)
+        probes.append(Probe(token_ids=list(tokens), logprobs=parent, parent_logprobs=parent, base_logprobs=base))
     return probes
 
 
-def next_probes(policy: Policy, parents: Sequence[Probe]) -> list[Probe]:
-    """Return the parent version's probes with the logprobs of `policy`, its child."""
-    return [
-        probe.model_copy(
-            update={
-                "logprobs": policy.sequence_logprobs(probe.token_ids),
-                "parent_logprobs": probe.logprobs,
-            }
-        )
-        for probe in parents
-    ]
+def finish_probes(policy: Policy, probes: Sequence[Probe]) -> list[Probe]:
+    """Return the probes with the logprobs of the new version. After the step: `policy` is that version."""
+    return [probe.model_copy(update={"logprobs": policy.sequence_logprobs(probe.token_ids)}) for probe in probes]

@@ -10,13 +10,13 @@ from typing import Self
 
 import structlog
 
-from leyden_contracts import AdapterManifest, Control, Group, Probe, RunSpec, Trajectory
+from leyden_contracts import AdapterManifest, Control, Group, RunSpec, Trajectory
 from leyden_learner import checkpoint
 from leyden_learner.batch import Batch
 from leyden_learner.groups import GroupReader
 from leyden_learner.metrics import observe
 from leyden_learner.policy import UnknownModel
-from leyden_learner.probes import choose_probes, first_probes, next_probes
+from leyden_learner.probes import begin_probes, choose_probes, finish_probes
 from leyden_learner.trainer import Trainer
 from leyden_ledger import Ledger, RunState, RunSummary
 from leyden_runtime.failpoints import failpoint
@@ -95,7 +95,7 @@ class RunTraining:
         """Take the step and commit it as one checkpoint."""
         trainer, ids = self._trainer, [group.id for group in groups]
         batch = trainer.build_batch(list(zip(ids, trajectories, strict=True)))
-        parents = self._newest.probes if self._newest else self._first_probes(batch)
+        probes = begin_probes(trainer.policy, self._probe_tokens(batch))
         metrics = trainer.step(batch)
         files = trainer.files()
         manifest = AdapterManifest(
@@ -107,7 +107,7 @@ class RunTraining:
             groups=ids,
             trained_episodes=list(batch.episodes),
             skipped=batch.skipped,
-            probes=next_probes(trainer.policy, parents),
+            probes=finish_probes(trainer.policy, probes),
             metrics=metrics,
             config=self._spec.algorithm.model_dump(mode="json"),
             created=time.time(),
@@ -118,9 +118,10 @@ class RunTraining:
         log.info("version_committed", run=self._run, version=manifest.version, skipped=len(batch.skipped), **shown)
         return manifest
 
-    def _first_probes(self, batch: Batch) -> list[Probe]:
-        policy = self._trainer.policy
-        return first_probes(policy, choose_probes(batch.rollouts, policy.vocabulary, self._spec.seed))
+    def _probe_tokens(self, batch: Batch) -> list[list[int]]:
+        if not batch.rollouts and self._newest:
+            return [probe.token_ids for probe in self._newest.probes]
+        return choose_probes(batch.rollouts, self._trainer.policy.vocabulary, self._spec.seed)
 
     async def _announce(self) -> None:
         """Tell the ledger of the newest checkpoint; safe to repeat."""

@@ -11,12 +11,11 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from safetensors.torch import save
-from transformers import AutoModelForCausalLM
 
 from leyden_contracts import AdapterManifest, LoraShape, Probe, RunSpec, adapter_name
 from leyden_learner import checkpoint
 from leyden_learner.policy import Policy
-from leyden_learner.probes import first_probes, next_probes
+from leyden_learner.probes import begin_probes, finish_probes
 from leyden_ledger import Ledger
 from leyden_storage import LocalStore
 from support.servers import find_port, process, wait_for
@@ -34,8 +33,15 @@ class Writer:
     def __init__(self, model: Path, ledger: Ledger, store: LocalStore) -> None:
         self.policy = Policy(model, NAME, LoraShape(rank=4, alpha=8), 0, Accelerator(cpu=True))
         self._ledger, self._store = ledger, store
-        self.probes: list[Probe] = first_probes(self.policy, [likely(model, start) for start in STARTS])
+        self.probes: list[Probe] = []
         self._version = 0
+
+    def policy_says(self, start: list[int], length: int = 24) -> list[int]:
+        """Return what the present policy says after `start` when it is greedy: likely, as real calls are."""
+        found = self.policy._peft.generate(
+            input_ids=torch.tensor([start]), max_length=length, min_length=length, do_sample=False, pad_token_id=0
+        )
+        return found[0].tolist()
 
     def state(self) -> State:
         """Return a copy of the present weights."""
@@ -44,12 +50,13 @@ class Writer:
     async def publish(self, step: float, lie: bool = False) -> str:
         """Move the weights by `step`, publish, return the name. With `lie`, the files stay the old ones."""
         files = self._files()
+        probes = begin_probes(self.policy, [self.policy_says(start) for start in STARTS])
         with torch.no_grad():
             torch.manual_seed(self._version)
             for weight in self.policy.parameters.values():
                 weight += step * torch.randn_like(weight)
         files = files if lie else self._files()
-        self.probes = next_probes(self.policy, self.probes)
+        self.probes = finish_probes(self.policy, probes)
         self._version += 1
         manifest = AdapterManifest(
             run=RUN,
@@ -75,15 +82,6 @@ class Writer:
             "adapter_model.safetensors": save(tensors, metadata={"format": "pt"}),
             "adapter_config.json": self.policy.adapter_config(),
         }
-
-
-def likely(model: Path, start: list[int], length: int = 32) -> list[int]:
-    """Return what the base model says after `start` when it is greedy: likely tokens, as those of real calls are."""
-    network = AutoModelForCausalLM.from_pretrained(model)
-    found = network.generate(
-        torch.tensor([start]), max_length=length, min_length=length, do_sample=False, pad_token_id=0
-    )
-    return found[0].tolist()
 
 
 @contextmanager

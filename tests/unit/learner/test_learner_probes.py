@@ -1,10 +1,10 @@
-"""Probes: the same prompts for every version, and what three policies think of them."""
+"""Probes: prompts from the calls that a version was trained on, and what three policies think of them."""
 
 from pathlib import Path
 
 import pytest
 
-from leyden_learner.probes import COUNT, LENGTH, choose_probes, first_probes, next_probes
+from leyden_learner.probes import COUNT, LENGTH, begin_probes, choose_probes, finish_probes
 from leyden_learner.trainer import Trainer
 from support.learning import VOCABULARY, make_group, make_spec
 
@@ -38,12 +38,12 @@ def test_probes_are_short_different_and_never_missing(tiny_llama: Path):
 
 def test_each_version_says_what_it_its_parent_and_the_base_think(tiny_llama: Path):
     trainer = Trainer(make_spec(), tiny_llama, "cpu")
-    probes = first_probes(trainer.policy, choose_probes(rollouts(trainer), VOCABULARY, 0))
     versions = []
     for _ in range(2):
-        trainer.step(trainer.build_batch([make_group("a", (1, 0, 0, 0), version=trainer.version)]))
-        probes = next_probes(trainer.policy, probes)
-        versions.append(probes)
+        batch = trainer.build_batch([make_group("a", (1, 0, 0, 0), version=trainer.version)])
+        probes = begin_probes(trainer.policy, choose_probes(batch.rollouts, VOCABULARY, 0))
+        trainer.step(batch)
+        versions.append(finish_probes(trainer.policy, probes))
 
     one, two = versions[0][0], versions[1][0]
 
