@@ -12,7 +12,7 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import BusyLoadingError, ConnectionError
 
 _CLUSTER = "redis+cluster://"
-_CONNECTIONS = 64
+_CONNECTIONS = 256
 """Of one process; more commands than this at once take turns."""
 _WAIT_S = 5
 _FOLDER = Path(__file__).parent / "scripts"
