@@ -7,13 +7,17 @@ from leyden_contracts.ids import ObjectId, RoleName, RunId
 
 
 class Probe(Message):
-    """One fixed prompt, and what three policies think of it. A replica must agree with the first of them.
+    """A token sequence, and what three policies think may come after some of its beginnings.
 
-    Logprobs are those of tokens 2..T given their prefixes (a prompt's first token has none): shape [T - 1].
+    A replica must agree with the first of them. Logprobs are natural logs at temperature 1, of shape [P].
     """
 
     token_ids: list[int]
     """Shape [T]."""
+    places: list[int]
+    """Lengths of the beginnings, 1 to T. Shape [P]."""
+    next_ids: list[int]
+    """The token after each that is compared: one of the likeliest by this version, for a replica lists no others."""
     logprobs: list[float]
     """By this version, computed by the learner."""
     parent_logprobs: list[float]

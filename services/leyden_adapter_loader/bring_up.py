@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from leyden_adapter_loader.cache import BadAdapter, Cache
 from leyden_adapter_loader.names import Adapter
 from leyden_adapter_loader.proof import Verdict, judge
-from leyden_adapter_loader.questions import Unprovable, choose, comparable
+from leyden_adapter_loader.questions import Unprovable, choose
 from leyden_adapter_loader.replica import Replica, ReplicaRefused
 from leyden_contracts import AdapterManifest
 from leyden_storage import ObjectStore, StoreError
@@ -88,8 +88,8 @@ class BringUp:
         try:
             questions = choose(manifest.probes)
             asked = (self.replica.next_logprob(name, one.prefix, one.token) for one in questions)
-            answers = await self._ask("not_proved", _all(asked))
-            verdict = judge(*comparable(questions, answers, self.tolerance), self.tolerance)
+            served = await self._ask("not_proved", _all(asked))
+            verdict = judge(questions, served, self.tolerance)
         except Unprovable as error:
             raise Rejected("not_proved", str(error)) from error
         if not verdict.passed:

@@ -1,12 +1,11 @@
 """The replica, over HTTP: the subset of vLLM's API that vLLM and the embedded engine share."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
-
-from leyden_adapter_loader.questions import Answer
 
 _SHOWN = 300
 MOST_LOGPROBS = 20
@@ -53,8 +52,10 @@ class Replica:
         """Unload an adapter; calls that run on it end on its weights."""
         await self._send("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
-    async def next_logprob(self, model: str, prefix: Sequence[int], token: int) -> Answer:
+    async def next_logprob(self, model: str, prefix: Sequence[int], token: int) -> float:
         """Return what `model` thinks of `token` after `prefix`: natural log, at temperature 1.
+
+        Of a token that is not among the 20 likeliest, the most that it can be.
 
         By the logprobs of one sampled token, not by `prompt_logprobs`: in a batch with other requests those kill a vLLM
         that has LoRA on (0.32, CPU: its logits layer mixes up the rows of prompts and samples).
@@ -87,17 +88,17 @@ class Replica:
             raise ReplicaRefused(f"{method} {path}: {type(error).__name__} {error}") from error
 
 
-def _answer(body: Any, token: int) -> Answer:
+def _answer(body: Any, token: int) -> float:
     """Read `{"token_id:7": -0.1, ...}`, the most likely next tokens."""
     try:
         (listed,) = body["choices"][0]["logprobs"]["top_logprobs"]
         values = {name: float(value) for name, value in listed.items()}
     except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:
         raise ReplicaRefused(f"no logprobs in the reply: {str(body)[:_SHOWN]}") from error
-    if len(values) < 2:
-        raise ReplicaRefused(f"too few logprobs in the reply: {str(body)[:_SHOWN]}")
+    if len(values) < 2 or not all(map(math.isfinite, values.values())):
+        raise ReplicaRefused(f"no use as logprobs: {str(body)[:_SHOWN]}")
     found = values.get(f"token_id:{token}")
     if found is not None:
-        return Answer(found)
+        return found
     # The sampled token is listed too, however unlikely.
-    return Answer(sorted(values.values(), reverse=True)[:MOST_LOGPROBS][-1], listed=False)
+    return sorted(values.values(), reverse=True)[:MOST_LOGPROBS][-1]

@@ -71,6 +71,13 @@ class Policy:
             logits = self._model(input_ids=ids, use_cache=False).logits[0, :-1]
         return logits.float().log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].tolist()
 
+    def next_logprobs(self, token_ids: Sequence[int], places: Sequence[int], adapter: bool = True) -> Tensor:
+        """Return logprobs of all tokens after the first n tokens, for each n of `places`: float32 of shape [P, V]."""
+        ids = torch.tensor([list(token_ids)], device=self._device)
+        with torch.no_grad(), nullcontext() if adapter else self._peft.disable_adapter():
+            logits = self._model(input_ids=ids, use_cache=False).logits[0, [place - 1 for place in places]]
+        return logits.float().log_softmax(-1).cpu()
+
     def adapter_state(self) -> dict[str, Tensor]:
         """Return the adapter's weights under the names that peft and vLLM read."""
         return get_peft_model_state_dict(self._peft, save_embedding_layers=False)

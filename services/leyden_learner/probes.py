@@ -1,13 +1,15 @@
 """Probes: prompts by which a replica proves that it serves the adapter the learner wrote (I4).
 
-Each version has its own, from the calls it was trained on: what the policy of today finds likely. A replica lists only
-likely tokens, and what version 1 found likely may be far from that after a thousand steps.
+Each version has its own, from the calls it was trained on. A replica lists only the likeliest tokens, so those of the
+new version are compared, whatever came next in the call.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from leyden_contracts import Probe
 from leyden_learner.batch import Rollout
@@ -16,6 +18,10 @@ from leyden_learner.policy import Policy
 COUNT = 3
 LENGTH = 128
 """Tokens of a probe at most."""
+PLACES = 12
+"""Of a probe, where a replica is asked what may come next."""
+LIKELIEST = 5
+"""Far fewer than the 20 tokens that a replica lists, so that rounding cannot push one of them off its list."""
 
 
 def choose_probes(rollouts: Sequence[Rollout], vocabulary: int, seed: int) -> list[list[int]]:
@@ -36,15 +42,53 @@ def choose_probes(rollouts: Sequence[Rollout], vocabulary: int, seed: int) -> li
     return chosen
 
 
-def begin_probes(policy: Policy, sequences: Sequence[Sequence[int]]) -> list[Probe]:
-    """Return the probes as the parent and the base see them. Before the step: `policy` is the parent."""
-    probes = []
-    for tokens in sequences:
-        parent, base = policy.sequence_logprobs(tokens), policy.sequence_logprobs(tokens, adapter=False)
-        probes.append(Probe(token_ids=list(tokens), logprobs=parent, parent_logprobs=parent, base_logprobs=base))
-    return probes
+@dataclass(frozen=True)
+class Begun:
+    """A probe before the step: what the parent and the base think of every token at its places."""
+
+    token_ids: list[int]
+    places: list[int]
+    parent: Tensor
+    """Shape [P, V]."""
+    base: Tensor
 
 
-def finish_probes(policy: Policy, probes: Sequence[Probe]) -> list[Probe]:
-    """Return the probes with the logprobs of the new version. After the step: `policy` is that version."""
-    return [probe.model_copy(update={"logprobs": policy.sequence_logprobs(probe.token_ids)}) for probe in probes]
+def begin_probes(policy: Policy, sequences: Sequence[Sequence[int]]) -> list[Begun]:
+    """Ask the parent and the base. Before the step: `policy` is the parent."""
+    return [
+        Begun(
+            list(tokens),
+            spread(len(tokens)),
+            policy.next_logprobs(tokens, spread(len(tokens))),
+            policy.next_logprobs(tokens, spread(len(tokens)), adapter=False),
+        )
+        for tokens in sequences
+    ]
+
+
+def finish_probes(policy: Policy, begun: Sequence[Begun]) -> list[Probe]:
+    """Ask the new version. After the step: `policy` is that version.
+
+    Of its likeliest tokens at each place that one is compared on which it differs most from its parent or the base.
+    """
+    return [_finish(policy, one) for one in begun]
+
+
+def spread(length: int) -> list[int]:
+    """Return up to `PLACES` different places in a sequence, evenly spread, the last one its end."""
+    return np.unique(np.linspace(1, length, min(PLACES, length)).round().astype(int)).tolist()
+
+
+def _finish(policy: Policy, begun: Begun) -> Probe:
+    own = policy.next_logprobs(begun.token_ids, begun.places)
+    likely = own.topk(min(LIKELIEST, own.shape[1]), dim=-1).indices
+    telling = torch.maximum((own - begun.parent).abs(), (own - begun.base).abs()).gather(1, likely)
+    chosen = likely.gather(1, telling.argmax(-1, keepdim=True))
+    return Probe(
+        token_ids=begun.token_ids,
+        places=begun.places,
+        next_ids=chosen[:, 0].tolist(),
+        logprobs=own.gather(1, chosen)[:, 0].tolist(),
+        parent_logprobs=begun.parent.gather(1, chosen)[:, 0].tolist(),
+        base_logprobs=begun.base.gather(1, chosen)[:, 0].tolist(),
+    )

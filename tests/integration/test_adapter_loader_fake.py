@@ -25,7 +25,7 @@ REPLICA = "replica-0"
 WEIGHTS = "adapter_model.safetensors"
 Publish = Callable[..., Awaitable[None]]
 
-PROBES = 24
+PROBES = 51
 """Questions that three probes give."""
 
 

@@ -49,6 +49,8 @@ def manifest_of(
     probes = [
         Probe(
             token_ids=list(ids),
+            places=list(range(1, len(ids))),
+            next_ids=list(ids[1:]),
             logprobs=logprobs(weights, ids),
             parent_logprobs=logprobs(parent, ids),
             base_logprobs=logprobs(0, ids),

@@ -100,7 +100,16 @@ def put_adapter(store: ObjectStore, run: str, version: int, reward: float = 0.0)
         groups=[f"g-{version}"],
         trained_episodes=[f"g-{version}.0"],
         skipped={f"g-{version}": "equal_rewards"},
-        probes=[Probe(token_ids=[1, 2], logprobs=[-1.0], parent_logprobs=[-2.0], base_logprobs=[-3.0])],
+        probes=[
+            Probe(
+                token_ids=[1],
+                places=[1],
+                next_ids=[2],
+                logprobs=[-1.0],
+                parent_logprobs=[-2.0],
+                base_logprobs=[-3.0],
+            )
+        ],
         metrics={"reward_mean": reward},
         config={},
         created=0.0,

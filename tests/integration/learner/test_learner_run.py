@@ -221,7 +221,8 @@ async def test_a_batch_without_signal_makes_one_version_with_the_parents_weights
     assert two.skipped == {"c": "equal_rewards", "d": "equal_rewards"}
     assert two.trained_episodes == []
     assert two.files == one.files
-    assert two.probes[0].logprobs == two.probes[0].parent_logprobs == one.probes[0].logprobs
+    assert two.probes[0].token_ids == one.probes[0].token_ids
+    assert two.probes[0].logprobs == two.probes[0].parent_logprobs
     assert (await around.ledger.runs.summary(RUN)).version_published == 2
 
 

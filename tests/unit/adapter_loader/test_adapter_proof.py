@@ -7,7 +7,7 @@ import pytest
 
 from leyden_adapter_loader.proof import SAME_POLICY, Verdict
 from leyden_adapter_loader.proof import judge as judge_questions
-from leyden_adapter_loader.questions import Answer, Unprovable, choose, comparable
+from leyden_adapter_loader.questions import Question, Unprovable, choose
 from leyden_contracts import Probe
 
 TOKENS = 128
@@ -27,21 +27,16 @@ def shaken(logprobs: list[float], rounding: float, probe: int) -> list[float]:
 
 
 def judge(asked: list[Probe], answers: list[list[float]], tolerance: float) -> Verdict:
-    """Ask for every token of the probes, and judge."""
-    questions = choose(asked, each=TOKENS)
-    by_place = {(q.learner, len(q.prefix)): q for q in questions}
-    in_order = [
-        (by_place[learner, place], answer)
-        for probe, answered in zip(asked, answers, strict=True)
-        for place, (learner, answer) in enumerate(zip(probe.logprobs, answered, strict=True), 1)
-    ]
-    return judge_questions([question for question, _ in in_order], [answer for _, answer in in_order], tolerance)
+    """Ask every question of the probes, and judge."""
+    return judge_questions(choose(asked), [answer for answered in answers for answer in answered], tolerance)
 
 
 def probes(learner: float, parent: float = 0.0, base: float = 0.0) -> list[Probe]:
     return [
         Probe(
             token_ids=list(range(TOKENS)),
+            places=list(range(1, TOKENS)),
+            next_ids=list(range(1, TOKENS)),
             logprobs=policy(learner, probe=number),
             parent_logprobs=policy(parent, probe=number),
             base_logprobs=policy(base, probe=number),
@@ -116,14 +111,6 @@ def test_one_wrong_logprob_is_enough() -> None:
     assert "0.002" in judge(probes(0.5), answers, TIGHT).reason
 
 
-@pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_answers_that_cannot_be_compared_prove_nothing(value: float) -> None:
-    questions = choose(probes(0.5))
-    answers = [Answer(question.learner) for question in questions[1:]] + [Answer(value)]
-    with pytest.raises(Unprovable, match="not a finite number"):
-        comparable(questions, answers, LOOSE)
-
-
 def test_without_probes_nothing_is_proved() -> None:
     with pytest.raises(Unprovable, match="no probes"):
         choose([])
@@ -133,8 +120,10 @@ def test_without_probes_nothing_is_proved() -> None:
     ("change", "reason"),
     [
         ({"parent_logprobs": [math.nan] * (TOKENS - 1)}, "not a finite number"),
-        ({"base_logprobs": [-1.0] * TOKENS}, "one logprob for each token"),
-        ({"token_ids": [1]}, "one logprob for each token"),
+        ({"base_logprobs": [-1.0] * TOKENS}, "one token and one logprob for each place"),
+        ({"next_ids": [1]}, "one token and one logprob for each place"),
+        ({"token_ids": [1]}, "outside of its tokens"),
+        ({"places": [0] * (TOKENS - 1)}, "outside of its tokens"),
     ],
 )
 def test_probes_that_are_broken_prove_nothing(change: dict, reason: str) -> None:
@@ -142,31 +131,13 @@ def test_probes_that_are_broken_prove_nothing(change: dict, reason: str) -> None
         choose([probe.model_copy(update=change) for probe in probes(0.5)])
 
 
-def test_the_most_telling_of_the_likely_tokens_are_asked_for() -> None:
-    learner = [-0.1, -9.0, -2.0, -0.5, -4.0]
-    probe = Probe(
-        token_ids=[10, 11, 12, 13, 14, 15],
-        logprobs=learner,
-        parent_logprobs=[-0.1, -1.0, -1.0, -0.9, -4.0],
-        base_logprobs=[-0.2, -1.0, -2.0, -0.5, -4.0],
-    )
-    asked = choose([probe], each=4)
-    assert [(q.prefix, q.token) for q in asked] == [
-        ((10, 11, 12), 13),
-        ((10, 11, 12, 13), 14),
-        ((10,), 11),
-        ((10, 11, 12, 13, 14), 15),
-    ], "likely ones by what they tell, then the likeliest of the others"
+def test_probes_without_places_prove_nothing() -> None:
+    empty = {name: [] for name in ("places", "next_ids", "logprobs", "parent_logprobs", "base_logprobs")}
+    with pytest.raises(Unprovable, match="no places"):
+        choose([probe.model_copy(update=empty) for probe in probes(0.5)])
 
 
-def test_a_token_that_the_replica_does_not_list() -> None:
-    questions = choose(probes(0.5))
-    answers = [Answer(question.learner) for question in questions]
-    unlikely = Answer(questions[0].learner + LOOSE, listed=False)
-    kept, served = comparable(questions, [unlikely, *answers[1:]], LOOSE)
-    assert (len(kept), len(served)) == (len(questions) - 1, len(questions) - 1), "by the learner's word it need not be"
-    missing = Answer(questions[0].learner - 2 * LOOSE, listed=False)
-    kept, served = comparable(questions, [missing, *answers[1:]], LOOSE)
-    assert not judge_questions(kept, served, LOOSE).passed, "it should have been listed"
-    with pytest.raises(Unprovable, match="only 3 of 36"):
-        comparable(questions, [unlikely] * 33 + answers[33:], 99)
+def test_a_question_is_what_comes_after_a_beginning() -> None:
+    values = {"logprobs": [-1.0, -2.0], "parent_logprobs": [-3.0, -4.0], "base_logprobs": [-5.0, -6.0]}
+    asked = choose([Probe(token_ids=[7, 8, 9], places=[1, 3], next_ids=[4, 5], **values)])
+    assert asked == [Question((7,), 4, -1.0, -3.0, -5.0), Question((7, 8, 9), 5, -2.0, -4.0, -6.0)]

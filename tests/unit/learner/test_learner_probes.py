@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from leyden_learner.probes import COUNT, LENGTH, begin_probes, choose_probes, finish_probes
+from leyden_learner.probes import COUNT, LENGTH, PLACES, begin_probes, choose_probes, finish_probes, spread
 from leyden_learner.trainer import Trainer
 from support.learning import VOCABULARY, make_group, make_spec
 
@@ -48,9 +48,17 @@ def test_each_version_says_what_it_its_parent_and_the_base_think(tiny_llama: Pat
     one, two = versions[0][0], versions[1][0]
 
     assert one.token_ids == two.token_ids
-    assert one.parent_logprobs == one.base_logprobs == two.base_logprobs
-    assert two.parent_logprobs == one.logprobs
-    assert two.logprobs == trainer.policy.sequence_logprobs(two.token_ids)
+    assert one.places == list(range(1, len(one.token_ids) + 1))
+    assert one.parent_logprobs == one.base_logprobs
+    own, base = (trainer.policy.next_logprobs(two.token_ids, two.places, adapter=a) for a in (True, False))
+    for row, token in enumerate(two.next_ids):
+        assert token in own[row].topk(5).indices
+        assert two.logprobs[row] == own[row, token].item()
+        assert two.base_logprobs[row] == pytest.approx(base[row, token].item())
     assert len({tuple(two.logprobs), tuple(two.parent_logprobs), tuple(two.base_logprobs)}) == 3
-    assert two.base_logprobs == pytest.approx(trainer.policy.sequence_logprobs(two.token_ids, adapter=False))
-    assert len(one.logprobs) == len(one.token_ids) - 1
+
+
+def test_places_are_spread_to_the_end():
+    assert spread(1) == [1]
+    assert spread(5) == [1, 2, 3, 4, 5]
+    assert (spread(LENGTH)[0], spread(LENGTH)[-1], len(spread(LENGTH))) == (1, LENGTH, PLACES)
