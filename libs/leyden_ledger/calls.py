@@ -47,10 +47,13 @@ class Calls:
             raise Fenced
         return pinned
 
-    async def count(self, run: str, episode: str, attempt: int) -> int:
-        """Count a reply that is about to leave; return its call number, from 1. Raises Fenced, TooManyCalls."""
+    async def count(self, run: str, episode: str, attempt: int, samples: int = 1) -> int:
+        """Count a reply that is about to leave, each of its `samples` as a call; return the first one's number, from 1.
+
+        Raises Fenced, TooManyCalls: then none counts.
+        """
         # redis-py repeats a command whose reply was lost: the mark keeps the second one from counting.
-        number = await self._scripts.run("count_call", run, (episode, attempt, secrets.token_hex(6)))
+        number = await self._scripts.run("count_call", run, (episode, attempt, secrets.token_hex(6), samples))
         if number == -2:
             raise TooManyCalls
         if number < 0:

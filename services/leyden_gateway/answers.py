@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import structlog
 from aiohttp import web
+from redis.exceptions import RedisError
 
 from leyden_gateway.ask import Ask
 from leyden_gateway.errors import ApiError
@@ -13,7 +14,7 @@ from leyden_gateway.protocols.base import Dialect, Events, Head
 from leyden_gateway.recording import Record, Unrecorded
 from leyden_gateway.reply import Reply
 from leyden_gateway.upstream import Stream
-from leyden_ledger import Fenced
+from leyden_ledger import LedgerError
 
 log = structlog.get_logger()
 REQUEST_ID = "x-request-id"
@@ -82,7 +83,7 @@ async def _count(record: Record | Unrecorded, stream: Stream) -> None:
     try:
         await asyncio.shield(counting)
     except asyncio.CancelledError:
-        with contextlib.suppress(Fenced):
+        with contextlib.suppress(LedgerError, RedisError):
             await counting
             record.close(stream.replica, stream.live.cut())
         raise

@@ -110,7 +110,7 @@ class Calls:
         answered = await self._replies(plan, ask.samples)
         if request.transport is None or request.transport.is_closing():
             raise ApiError(499, "disconnected", "the agent has gone")
-        await self._recorder.unparted(_commit([(record(), *one) for one in answered]))
+        await self._recorder.unparted(_commit(record(), answered))
         failpoint("gateway.answering")
         return whole(dialect, ask, [reply for _, reply in answered], request_id)
 
@@ -127,8 +127,8 @@ class Calls:
                 task.cancel()
 
 
-async def _commit(finished: Sequence[tuple[Record | Unrecorded, str, Reply]]) -> None:
-    """Count replies that are about to leave, and hand over their spans. Raises Fenced."""
-    for record, replica, reply in finished:
-        await record.count()
-        record.close(replica, reply)
+async def _commit(record: Record | Unrecorded, answered: Sequence[Answered]) -> None:
+    """Count replies that are about to leave, all or none, and hand over their spans. Raises Fenced, TooManyCalls."""
+    await record.count(len(answered))
+    for sample, (replica, reply) in enumerate(answered):
+        record.close(replica, reply, sample)

@@ -36,7 +36,7 @@ class Recorder:
 
 
 class Record:
-    """One call of an attempt."""
+    """One reply of an attempt."""
 
     def __init__(
         self, ledger: Ledger, permits: Permits, attempt: Attempt, plan: Plan, start_ns: int, parent: bytes, place: Place
@@ -48,27 +48,27 @@ class Record:
         self._start_ns = start_ns
         self._parent = parent
         self._place = place
-        self._number = 0
+        self._first = 0
 
-    async def count(self) -> None:
-        """Count the call, which is about to leave. Raises Fenced, TooManyCalls."""
+    async def count(self, samples: int = 1) -> None:
+        """Count the reply, which is about to leave: each of its samples is a call. Raises Fenced, TooManyCalls."""
         failpoint("gateway.replied")
         a = self._attempt
         try:
-            self._number = await self._ledger.calls.count(a.run, a.episode, a.number)
+            self._first = await self._ledger.calls.count(a.run, a.episode, a.number, samples)
         except LedgerError:
             self._permits.drop(a)
             raise
         failpoint("gateway.counted")
 
-    def close(self, replica: str, reply: Reply) -> None:
-        """Hand over the span of a call that has been counted."""
-        a = self._attempt
+    def close(self, replica: str, reply: Reply, sample: int = 0) -> None:
+        """Hand over the span of a sample that has been counted."""
+        a, number = self._attempt, self._first + sample
         transition = Transition(
             run=a.run,
             episode=a.episode,
             attempt=a.number,
-            number=self._number,
+            number=number,
             role=self._plan.role,
             policy_version=self._plan.version,
             prompt_token_ids=reply.prompt_ids,
@@ -79,15 +79,15 @@ class Record:
             response_id=reply.id,
             replica=replica,
         )
-        trace, span = trace_id(a.run, a.episode, a.number), span_id(a.run, a.episode, a.number, self._number)
+        trace, span = trace_id(a.run, a.episode, a.number), span_id(a.run, a.episode, a.number, number)
         self._place.put(encode_call(transition, self._start_ns, time.time_ns(), trace, span, self._parent))
 
 
 class Unrecorded:
     """A user's call: it belongs to no episode."""
 
-    async def count(self) -> None:
+    async def count(self, samples: int = 1) -> None:
         """Count nothing."""
 
-    def close(self, replica: str, reply: Reply) -> None:
+    def close(self, replica: str, reply: Reply, sample: int = 0) -> None:
         """Record nothing."""

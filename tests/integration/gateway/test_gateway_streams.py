@@ -116,3 +116,14 @@ async def test_a_run_may_not_take_the_whole_gateway(world):
     for one in running:
         assert [chunk async for chunk in one]
     await client.chat.completions.create(model="policy", messages=MESSAGES)
+
+
+async def test_samples_that_are_too_many_together_count_not_at_all(world):
+    await world.make_run(episodes={"max_calls": 2})
+    await world.beat()
+    client = world.client(await world.gateway())
+    with pytest.raises(openai.RateLimitError):
+        await client.chat.completions.create(model="policy", messages=MESSAGES, n=3)
+    assert await world.counted() == 0
+    await client.chat.completions.create(model="policy", messages=MESSAGES, n=2)
+    assert [call.number for call in await world.collector.calls(2)] == [1, 2], "and none of what never left is recorded"

@@ -79,8 +79,9 @@ async def test_a_claim_whose_answer_was_lost_is_the_same_claim(ledger: Ledger) -
     answers = [await ledger.episodes._scripts.run("claim", RUN, ("g.0", "w", 10_000, number)) for number in "aab"]
     assert answers[0] == answers[1] and answers[0][0] == 1
     assert answers[2] is None
-    counted = [await ledger.calls._scripts.run("count_call", RUN, ("g.0", 1, mark)) for mark in "aab"]
-    assert counted == [1, 1, 2]
+    replies = [("a", 1), ("a", 1), ("b", 2), ("b", 2), ("c", 1)]
+    counted = [await ledger.calls._scripts.run("count_call", RUN, ("g.0", 1, *reply)) for reply in replies]
+    assert counted == [1, 1, 2, 2, 4]
 
 
 async def test_the_first_lost_worker_costs_no_pause_and_the_next_one_does(ledger: Ledger) -> None:
