@@ -40,7 +40,7 @@ async def test_a_streamed_chat_adds_up_to_the_plain_one(http: httpx.AsyncClient,
     plain = (await http.post("/v1/chat/completions", json=body)).json()
     chunks = await events(http, "/v1/chat/completions", body)
     prompt, response, logprobs = tokens(plain)
-    assert len(chunks) > 4, "piece by piece"
+    assert len(chunks) >= 3, "pieces, the end, the usage"
     assert chunks[0]["prompt_token_ids"] == prompt
     assert joined(chunks, "token_ids") == response
     assert [entry["logprob"] for entry in joined(chunks, "logprobs", "content")] == pytest.approx(logprobs, abs=1e-5)

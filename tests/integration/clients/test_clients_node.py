@@ -39,7 +39,7 @@ async def test_node_chat(agent):
 async def test_node_stream(agent):
     *chunks, last = await node(agent, "chat_stream")
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-    assert len(chunks) > 2
+    assert len(chunks) >= 2
     await agent.recorded(1, last["usage"]["completion_tokens"])
 
 

@@ -73,7 +73,7 @@ async def test_a_stream_says_what_the_whole_reply_says(client, world, real):
     whole = await client.chat("policy", ASKED, options=SHORT)
     parts = [part async for part in await client.chat("policy", ASKED, options=SHORT, stream=True)]
     assert "".join(part.message.content for part in parts) == whole.message.content
-    assert len(parts) > 2
+    assert len(parts) >= 2
     assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
     assert (parts[-1].done_reason, parts[-1].eval_count) == ("length", 7)
     await exact(world, real, 2)

@@ -65,7 +65,7 @@ async def test_openai_at_vllm(agent):
                 model="policy", messages=OTHER, max_tokens=7, stream=True, stream_options={"include_usage": True}
             )
         ]
-        assert len(chunks) > 5 and chunks[-1].usage.completion_tokens == 7
+        assert len(chunks) > 2 and chunks[-1].usage.completion_tokens == 7
         called = await client.chat.completions.create(model="policy", messages=MESSAGES, tools=[TOOL])
         assert called.choices[0].message.tool_calls[0].function.name == "add"
         text = await client.completions.create(model="policy", prompt="So", max_tokens=5)
