@@ -27,10 +27,13 @@ from leyden_contracts.run import (
     LoraShape,
     Outside,
     Pinning,
+    Retention,
     Role,
     RunSpec,
+    SignalRules,
 )
 from leyden_contracts.sampling import Bounds, Sampling
+from leyden_contracts.step import Signal, Step, TextCall
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
 from leyden_contracts.upload import StoredUpload
@@ -59,14 +62,19 @@ __all__ = [
     "Problem",
     "Promotion",
     "Purpose",
+    "Retention",
     "Role",
     "RunId",
     "RunSpec",
     "Sampling",
+    "Signal",
+    "SignalRules",
+    "Step",
     "StoredUpload",
     "Task",
     "TaskInput",
     "TaskUpload",
+    "TextCall",
     "Trajectory",
     "Transition",
     "Verdict",

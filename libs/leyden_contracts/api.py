@@ -9,6 +9,7 @@ from leyden_contracts.episode import Episode, Purpose
 from leyden_contracts.ids import ObjectId, RoleName, RunId
 from leyden_contracts.promotion import Evaluation, Promotion
 from leyden_contracts.run import RunSpec
+from leyden_contracts.step import Signal, Step, TextCall
 from leyden_contracts.transition import Verdict
 
 
@@ -91,6 +92,10 @@ class CallView(Message):
     finish_reason: str
     response_id: str
     replica: str
+    start_ns: int = 0
+    """When the request reached the gateway, by its clock, nanoseconds since the epoch."""
+    end_ns: int = 0
+    """When the reply was about to leave."""
 
 
 class TrajectoryView(Message):
@@ -106,6 +111,11 @@ class TrajectoryView(Message):
     rewards: dict[str, float]
     verdict: Verdict
     calls: list[CallView]
+    output: Any = None
+    """What the agent returned, cut to 16 KB."""
+    steps: list[Step] = []
+    signals: list[Signal] = []
+    texts: list[TextCall] = []
 
 
 class AdapterView(Message):

@@ -74,6 +74,8 @@ class AttemptResult(Message):
     """The grader's number; set exactly when `outcome` is `graded`."""
     rewards: dict[str, float] = {}
     """Named rewards, where the grader returned several. `reward` is then their `"reward"` entry, or their sum."""
+    call_rewards: tuple[float, ...] = ()
+    """The grader's intermediate rewards: the n-th is call n's. May be shorter than there are calls."""
     output: Any = None
     """What the agent returned (JSON), cut to 16 KB."""
     reason: FailureReason | None = None

@@ -85,6 +85,38 @@ class EvaluationRules(Message):
     """The version with the best score is promoted by itself; False: people do that."""
 
 
+class SignalRules(Message):
+    """Intermediate rewards made by rule from the agent's spans; None: that rule makes none.
+
+    Automatic intermediate rewarding (arXiv 2508.03680, section 3.2.3). They are stored with the trajectory; `credit`
+    strategies that read rewards of single calls use them, `identical` does not.
+    """
+
+    tool_error: float | None = Field(default=None, allow_inf_nan=False)
+    """To the call before a tool that failed, for each."""
+    tool_success: float | None = Field(default=None, allow_inf_nan=False)
+    """To the call before a tool that did not fail, for each."""
+    invalid_arguments: float | None = Field(default=None, allow_inf_nan=False)
+    """To a call whose tool arguments are no JSON object, or were refused by the tool's schema."""
+    repeated_call: float | None = Field(default=None, allow_inf_nan=False)
+    """To the call before a tool used with the same name and arguments as an earlier time in the attempt."""
+    format_violation: float | None = Field(default=None, allow_inf_nan=False)
+    """To a call whose reply was cut by its length limit."""
+    latency_per_s: float | None = Field(default=None, allow_inf_nan=False)
+    """To each call, for each second that it took."""
+    cost_per_1k_tokens: float | None = Field(default=None, allow_inf_nan=False)
+    """To each call, for each 1,000 tokens of prompt and response."""
+
+
+class Retention(Message):
+    """How long a run's data is kept after the run has ended; None is for ever."""
+
+    segments_days: float | None = Field(default=None, ge=0)
+    """Raw spans: nothing but recovery of an attempt under way needs them. 0: they go as soon as the run has ended."""
+    trajectories_days: float | None = Field(default=None, ge=0)
+    """Trajectories. They count from the end of the run, too."""
+
+
 class Role(Message):
     """One agent of a multi-agent program."""
 
@@ -127,6 +159,8 @@ class RunSpec(Message):
     episodes: EpisodeRules = EpisodeRules()
     algorithm: Algorithm = Algorithm()
     evaluation: EvaluationRules = EvaluationRules()
+    signals: SignalRules = SignalRules()
+    retention: Retention = Retention()
     seed: int = Field(default=0, ge=0, lt=2**31)
     tenant: TenantName = "default"
     """Whose run this is. Tenants share the workers equally; a token for one tenant reaches its runs only."""

@@ -8,10 +8,12 @@ Token ids and logprobs are packed little-endian bytes, not lists: they are copie
 """
 
 from enum import StrEnum
+from typing import Any
 
 from leyden_contracts.base import Message
 from leyden_contracts.episode import Purpose
 from leyden_contracts.ids import ObjectId, RoleName, RunId
+from leyden_contracts.step import Signal, Step, TextCall
 
 
 class Call(Message):
@@ -44,6 +46,10 @@ class Transition(Call):
     """The engine's id of the reply; finds the same call in the engine's own log."""
     replica: str
     """Which replica answered."""
+    start_ns: int = 0
+    """When the request reached the gateway, by its clock, nanoseconds since the epoch. Nothing is ordered by it."""
+    end_ns: int = 0
+    """When the reply was about to leave."""
 
 
 class Verdict(StrEnum):
@@ -53,6 +59,8 @@ class Verdict(StrEnum):
     """Every call the gateway counted is here."""
     INCOMPLETE = "incomplete"
     """Some are missing; never trained on."""
+    TEXT_ONLY = "text_only"
+    """No call passed the gateway, though the agent's spans tell of some: for reading and supervised fine-tuning."""
 
 
 class Trajectory(Message):
@@ -69,3 +77,11 @@ class Trajectory(Message):
     verdict: Verdict
     transitions: tuple[Transition, ...]
     """By call number, 1 to the number of calls."""
+    output: Any = None
+    """What the agent returned (JSON), cut to 16 KB."""
+    steps: tuple[Step, ...] = ()
+    """Tools and sub-agents, in the order in which they ended."""
+    signals: tuple[Signal, ...] = ()
+    """Intermediate rewards, by call and name."""
+    texts: tuple[TextCall, ...] = ()
+    """Calls that did not pass the gateway."""

@@ -35,3 +35,6 @@ class ObjectStore(Protocol):
 
     def list(self, prefix: str) -> Iterator[str]:
         """Yield the keys that begin with `prefix`, in order."""
+
+    def delete(self, key: str) -> None:
+        """Remove the object, if there is one. Raises StoreError."""

@@ -70,6 +70,16 @@ class LocalStore:
         keys = (path.relative_to(self._root).as_posix() for path in files)
         yield from sorted(key for key in keys if key.startswith(prefix))
 
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        path = self._path(key)
+        try:
+            path.unlink(missing_ok=True)
+            if path.parent.is_dir():
+                _sync_folder(path.parent)
+        except OSError as error:
+            raise StoreError(f"cannot delete {key}: {error}") from error
+
     def _path(self, key: str) -> Path:
         path = (self._root / key).resolve()
         if not path.is_relative_to(self._root) or path == self._root:

@@ -90,6 +90,13 @@ class S3Store:
         except (MinioException, urllib3.exceptions.HTTPError) as error:
             raise StoreError(f"cannot list {prefix}: {error}") from error
 
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        try:
+            self._client.remove_object(self._bucket, key)
+        except (MinioException, urllib3.exceptions.HTTPError) as error:
+            raise StoreError(f"cannot delete {key}: {error}") from error
+
     def _read(self, key: str, offset: int, length: int) -> bytes:
         try:
             response = self._client.get_object(self._bucket, key, offset=offset, length=length)

@@ -2,13 +2,14 @@
 
 import io
 import json
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from leyden_contracts import Trajectory, Transition
 from leyden_storage.base import ObjectStore
-from leyden_storage.keys import trajectory_key
+from leyden_storage.keys import trajectories_prefix, trajectory_key
 
 _COLUMNS = pa.schema(
     [
@@ -55,3 +56,9 @@ def write_trajectory(store: ObjectStore, trajectory: Trajectory) -> bool:
 def read_trajectory(store: ObjectStore, run: str, group: str, episode: str) -> Trajectory:
     """Return the episode's trajectory. Raises ObjectNotFound."""
     return decode_trajectory(store.get(trajectory_key(run, group, episode)))
+
+
+def stored_trajectories(store: ObjectStore, run: str) -> Iterator[Trajectory]:
+    """Yield the run's trajectories, by group and episode, a few at a time in memory. Raises StoreError, ValueError."""
+    for name in store.list(trajectories_prefix(run)):
+        yield decode_trajectory(store.get(name))

@@ -33,6 +33,13 @@ def test_read_back(s3_store: ObjectStore) -> None:
             read()
 
 
+def test_delete(s3_store: ObjectStore) -> None:
+    s3_store.put("gone/x", b"0")
+    s3_store.delete("gone/x")
+    s3_store.delete("gone/x")
+    assert not s3_store.exists("gone/x")
+
+
 def test_wrong_keys_and_dead_servers_are_store_errors(s3_endpoint: str) -> None:
     with pytest.raises(StoreError):
         open_store(f"s3://leyden-other?endpoint={s3_endpoint}", "nobody", "wrong")

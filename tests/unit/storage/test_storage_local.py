@@ -8,7 +8,13 @@ import pytest
 from leyden_contracts import Trajectory, Transition, Verdict
 from leyden_storage import LocalStore, ObjectNotFound, StoreError, open_store
 from leyden_storage.keys import adapter_versions, manifest_key, trajectory_key
-from leyden_storage.trajectories import decode_trajectory, encode_trajectory, read_trajectory, write_trajectory
+from leyden_storage.trajectories import (
+    decode_trajectory,
+    encode_trajectory,
+    read_trajectory,
+    stored_trajectories,
+    write_trajectory,
+)
 
 
 def trajectory() -> Trajectory:
@@ -51,6 +57,16 @@ def test_read_back(store: LocalStore) -> None:
         store.get("a/y")
 
 
+def test_delete(store: LocalStore) -> None:
+    store.put("a/x", b"0")
+    store.delete("a/x")
+    store.delete("a/x")
+    store.delete("no/folder")
+    assert not store.exists("a/x")
+    with pytest.raises(StoreError):
+        store.delete("../x")
+
+
 @pytest.mark.parametrize("key", ["../x", "/etc/passwd", "a/../../x"])
 def test_keys_stay_inside(store: LocalStore, key: str) -> None:
     with pytest.raises(StoreError):
@@ -76,6 +92,7 @@ def test_trajectory_survives_parquet(store: LocalStore) -> None:
     assert write_trajectory(store, original)
     assert not write_trajectory(store, original.model_copy(update={"reward": 9.0}))
     assert read_trajectory(store, "r", "g", "g.0") == original
+    assert list(stored_trajectories(store, "r")) == [original]
 
 
 @pytest.mark.parametrize("url", ["", "file://relative", "s3://bucket", "ftp://x", "s3://bucket?endpoint=host"])
