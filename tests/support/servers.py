@@ -111,6 +111,8 @@ def s3_server(folder: Path) -> Iterator[str]:
             "-ip.bind=127.0.0.1",
         ),
         *("-master.telemetry=false", "-volume.max=0", "-master.volumeSizeLimitMB=512"),
+        # Two catalogues beside S3, on fixed ports: a second server on this machine would end itself over them.
+        *("-s3.port.iceberg=0", "-s3.port.lance=0"),
         *("-filer", "-s3", f"-s3.config={config}", *flags),
     ]
     endpoint = f"http://127.0.0.1:{ports['s3.port']}"
