@@ -12,7 +12,7 @@ LANDMARKS = {
     "libs/leyden_contracts/episode.py": "EPISODE_TRANSITIONS",
     "libs/leyden_traces/calls.py": "def decode_call",
     "libs/leyden_traces/trajectory.py": "def build_trajectory",
-    "libs/leyden_algorithms/advantages.py": "def grpo_advantages",
+    "libs/leyden_algorithms/advantages/grpo.py": "def grpo(",
     "services/leyden_learner/staleness.py": "def is_stale",
 }
 

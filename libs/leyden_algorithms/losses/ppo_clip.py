@@ -1,0 +1,48 @@
+"""PPO's clipped surrogate (arXiv 1707.06347, section 3), with two bounds (DAPO) and, on demand, the dual clip."""
+
+import torch
+from torch import Tensor
+
+from leyden_algorithms.numbers import log_ratio, precise
+from leyden_algorithms.types import Tokens
+
+
+def clipped(ratio_T: Tensor, advantages_T: Tensor, low: float, high: float, dual: float | None) -> Tensor:
+    """Return minus the smaller of ratio × advantage and the same with the ratio kept within [1 - low, 1 + high].
+
+    `dual` bounds the ratio where the advantage is negative: there, PPO alone lets it pull without limit (arXiv
+    1912.09729, section 4.2).
+    """
+    if dual is not None and dual <= 1:
+        raise ValueError("the dual clip must be above 1")
+    bounded_T = ratio_T.clamp(1 - low, 1 + high)
+    free_T = ratio_T if dual is None else torch.where(advantages_T < 0, ratio_T.clamp(max=dual), ratio_T)
+    return -torch.minimum(free_T * advantages_T, bounded_T * advantages_T)
+
+
+def ppo_clip(
+    tokens: Tokens, *, clip_low: float = 0.2, clip_high: float = 0.2, dual_clip: float | None = None
+) -> Tensor:
+    """Return PPO's loss of each token, shape [T]; the ratio is current / old, token by token."""
+    ratio_T = log_ratio(tokens.current_T, tokens.old_T.detach()).exp()
+    return clipped(ratio_T, precise(tokens.advantages_T), clip_low, clip_high, dual_clip)
+
+
+def ppo_clip_loss(
+    logprobs_T: Tensor, sampled_T: Tensor, advantages_T: Tensor, clip_low: float, clip_high: float
+) -> Tensor:
+    """Return PPO's loss of each token, the policy that sampled being the old one.
+
+    Nothing is averaged here: summing over a batch and dividing by its tokens is the token-level mean.
+
+    Args:
+        logprobs_T: of the policy in training, shape [T], natural log; carries the gradient.
+        sampled_T: of the distribution that the tokens were sampled from, shape [T].
+        advantages_T: of each token's call, shape [T].
+        clip_low: the ratio is clipped below at 1 - `clip_low`.
+        clip_high: the ratio is clipped above at 1 + `clip_high`.
+
+    Returns:
+        Losses, shape [T].
+    """
+    return clipped(log_ratio(logprobs_T, sampled_T).exp(), advantages_T, clip_low, clip_high, None)
