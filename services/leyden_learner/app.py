@@ -44,7 +44,7 @@ async def _serve(settings: LearnerSettings, store: ObjectStore) -> None:
 
     stop = stop_event()
     ledger = Ledger.connect(settings.redis_url)
-    around = Surroundings(ledger, store, settings.base_models, settings.device)
+    around = Surroundings(ledger, store, settings.base_models, settings.device, settings.compute)
     web = asyncio.create_task(run_app(make_app(), settings.host, settings.port, stop))
     learner = asyncio.create_task(Learner(around, settings.poll_s, settings.run).run(stop))
     try:

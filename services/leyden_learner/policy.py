@@ -1,20 +1,26 @@
 """The policy: a frozen base model with one run's LoRA adapter on all its linear layers (arXiv 2106.09685)."""
 
 import json
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import structlog
 import torch
 from accelerate import Accelerator
 from peft import LoraConfig, get_peft_model
 from peft.utils.save_and_load import get_peft_model_state_dict, set_peft_model_state_dict
 from torch import Tensor
 from transformers import AutoModelForCausalLM
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from leyden_contracts import LoraShape
-from leyden_learner.rows import Row
+from leyden_learner.batch import Sample
+from leyden_learner.compute import DEFAULT, Compute, Precision
+from leyden_learner.forward import Forward, MicroBatch, PaddedForward, Scores, SharedForward, unfit
+
+log = structlog.get_logger()
 
 
 class UnknownModel(Exception):
@@ -24,8 +30,17 @@ class UnknownModel(Exception):
 class Policy:
     """Computes logprobs, with gradients for the adapter alone."""
 
-    def __init__(self, folder: Path, base_model: str, shape: LoraShape, seed: int, accelerator: Accelerator) -> None:
-        base = _load(folder, base_model)
+    def __init__(
+        self,
+        folder: Path,
+        base_model: str,
+        shape: LoraShape,
+        seed: int,
+        accelerator: Accelerator,
+        compute: Compute = DEFAULT,
+    ) -> None:
+        self._products = torch.bfloat16 if compute.precision is Precision.BFLOAT16 else torch.float32
+        base = _load(folder, base_model, self._products)
         self.vocabulary: int = base.get_input_embeddings().num_embeddings
         config = LoraConfig(
             r=shape.rank,
@@ -36,47 +51,57 @@ class Policy:
         self._base_model = base_model
         with torch.random.fork_rng():
             torch.manual_seed(seed)
+            # peft keeps the adapter in float32, whatever the base is in.
             self._peft: Any = get_peft_model(base, config)
         # Dropout, where a base model has some, would make the first importance ratio differ from 1.
         self._peft.eval()
-        self._model: Any = accelerator.prepare_model(self._peft, evaluation_mode=False)
+        if compute.gradient_checkpointing:
+            _checkpoint(base)
         self._device = accelerator.device
+        # Not wrapped for many processes: the trainer adds their gradients up itself, once a step.
+        self._peft.to(self._device)
+        self._forward = _choose_forward(base, compute, self._device, self._products)
 
     @property
     def parameters(self) -> dict[str, Tensor]:
         """What is trained, by name, in a fixed order."""
         return {name: weight for name, weight in self._peft.named_parameters() if weight.requires_grad}
 
-    def response_logprobs(self, rows: Sequence[Row]) -> Tensor:
-        """Return logprobs of all responses, each at its call's temperature: shape [sum of R], row by row.
+    def micro_batches(self, samples: Sequence[Sample], token_limit: int) -> list[MicroBatch]:
+        """Cut the samples into passes that feed at most `token_limit` tokens each; one long sample goes alone."""
+        return self._forward.micro_batches(samples, token_limit)
 
-        Padding stands on the right, where causal attention never looks: no mask is needed.
-        """
-        inputs = [row.tokens[:-1] for row in rows]
-        ids = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True).to(self._device)
-        index, column, heat = _where(rows)
-        # The head runs over no position before the first response.
-        first = int(column.min())
-        kept = torch.arange(first, ids.shape[1], device=self._device)
-        logits = self._model(input_ids=ids, use_cache=False, logits_to_keep=kept).logits
-        chosen = logits[index.to(self._device), (column - first).to(self._device)].float()
-        chosen = chosen / heat.to(self._device)[:, None]
-        targets = torch.cat([sample.response for row in rows for sample in row.samples]).to(self._device)
-        return chosen.gather(1, targets[:, None])[:, 0] - chosen.logsumexp(1)
+    def response_logprobs(self, samples: Sequence[Sample]) -> Tensor:
+        """Return logprobs of all responses, each at its call's temperature: shape [sum of R], sample by sample."""
+        return self.response_scores(samples).logprobs
+
+    def response_scores(self, samples: Sequence[Sample], entropy: bool = False) -> Scores:
+        """Return logprobs of all responses and, if asked, entropies; both carry gradients for the adapter."""
+        with self._mixed():
+            return self._forward.scores(samples, entropy)
 
     def sequence_logprobs(self, token_ids: Sequence[int], adapter: bool = True) -> list[float]:
         """Return logprobs of tokens 2..T at temperature 1; of the base model where `adapter` is false."""
         ids = torch.tensor([list(token_ids)], device=self._device)
-        with torch.no_grad(), nullcontext() if adapter else self._peft.disable_adapter():
-            logits = self._model(input_ids=ids, use_cache=False).logits[0, :-1]
+        with self._plain(adapter):
+            logits = self._peft(input_ids=ids, use_cache=False).logits[0, :-1]
         return logits.float().log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].tolist()
 
     def next_logprobs(self, token_ids: Sequence[int], places: Sequence[int], adapter: bool = True) -> Tensor:
         """Return logprobs of all tokens after the first n tokens, for each n of `places`: float32 of shape [P, V]."""
         ids = torch.tensor([list(token_ids)], device=self._device)
-        with torch.no_grad(), nullcontext() if adapter else self._peft.disable_adapter():
-            logits = self._model(input_ids=ids, use_cache=False).logits[0, [place - 1 for place in places]]
+        with self._plain(adapter):
+            logits = self._peft(input_ids=ids, use_cache=False).logits[0, [place - 1 for place in places]]
         return logits.float().log_softmax(-1).cpu()
+
+    @contextmanager
+    def _plain(self, adapter: bool) -> Iterator[None]:
+        with torch.no_grad(), self._mixed(), nullcontext() if adapter else self._peft.disable_adapter():
+            yield
+
+    def _mixed(self) -> torch.autocast:
+        """The adapter's products, too, are in the base's precision; its weights and gradients are not."""
+        return torch.autocast(self._device.type, self._products, enabled=self._products is not torch.float32)
 
     def adapter_state(self) -> dict[str, Tensor]:
         """Return the adapter's weights under the names that peft and vLLM read."""
@@ -98,22 +123,29 @@ class Policy:
         return json.dumps(config, indent=2, sort_keys=True, default=sorted).encode()
 
 
-def _load(folder: Path, base_model: str) -> Any:
+def _load(folder: Path, base_model: str, dtype: torch.dtype) -> Any:
     if not (folder / "config.json").is_file():
         raise UnknownModel(f"the base model {base_model!r} is not at {folder}: there is no config.json")
     try:
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except (OSError, ValueError) as error:
         raise UnknownModel(f"the base model {base_model!r} at {folder} cannot be read: {error}") from error
 
 
-def _where(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, for every response token, its row, the position that predicts it, and its temperature."""
-    index, column, heat = [], [], []
-    for i, row in enumerate(rows):
-        for sample in row.samples:
-            # The token at position t + 1 is predicted at t.
-            column.append(torch.arange(sample.prompt_length - 1, sample.tokens.numel() - 1))
-            index.append(torch.full_like(column[-1], i))
-            heat.append(torch.full((column[-1].numel(),), sample.temperature))
-    return torch.cat(index), torch.cat(column), torch.cat(heat)
+def _checkpoint(base: Any) -> None:
+    """Let the layers keep only their inputs. Raises UnknownModel where they cannot."""
+    layers = [module for module in base.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise UnknownModel(f"models of type {base.config.model_type!r} know no gradient checkpointing: switch it off")
+    base.gradient_checkpointing_enable({"use_reentrant": False})
+    for layer in layers:
+        # They do it in training only. What is in them stays as it is: dropout is off.
+        layer.training = True
+
+
+def _choose_forward(base: Any, compute: Compute, device: torch.device, products: torch.dtype) -> Forward:
+    reason = unfit(base) if compute.shared_prefixes else "switched off"
+    if reason is None:
+        return SharedForward(base, device, products)
+    log.warning("prefixes_not_shared", reason=reason)
+    return PaddedForward(base, device)

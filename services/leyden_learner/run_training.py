@@ -13,6 +13,7 @@ import structlog
 from leyden_contracts import AdapterManifest, Control, Group, RunSpec, Trajectory
 from leyden_learner import checkpoint
 from leyden_learner.batch import Batch
+from leyden_learner.compute import DEFAULT, Compute
 from leyden_learner.groups import GroupReader
 from leyden_learner.metrics import observe
 from leyden_learner.policy import UnknownModel
@@ -44,6 +45,7 @@ class Surroundings:
     models: Mapping[str, Path]
     """Folders of the base models, by name."""
     device: str = "auto"
+    compute: Compute = DEFAULT
 
 
 class RunTraining:
@@ -139,7 +141,7 @@ def _load(around: Surroundings, spec: RunSpec) -> tuple[Trainer, list[AdapterMan
         known = ", ".join(sorted(around.models))
         raise UnknownModel(f"this learner has no base model {spec.base_model!r}; it has: {known}")
     history = checkpoint.committed(around.store, str(spec.id), spec.trained_role)
-    trainer = Trainer(spec, folder, around.device)
+    trainer = Trainer(spec, folder, around.device, around.compute)
     if history:
         trainer.restore(history[-1].version, checkpoint.read_files(around.store, history[-1]))
     return trainer, history

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from leyden_contracts import RunId
+from leyden_learner.compute import Compute, Precision
 from leyden_runtime.settings import CommonSettings
 
 
@@ -26,6 +27,12 @@ class LearnerSettings(CommonSettings):
     """`auto`: an accelerator if there is one."""
     threads: int = Field(default=1, ge=1)
     """CPU threads of the training step."""
+    precision: Precision = Precision.FLOAT32
+    """Of the base model and of the step's products; the adapter stays in float32."""
+    gradient_checkpointing: bool = False
+    """Less memory for more time: the backward pass computes each layer once more."""
+    shared_prefixes: bool = True
+    """Compute what calls begin with in common once. Models that this does not fit are computed row by row anyway."""
     poll_s: float = Field(default=0.2, gt=0)
     """How often runs that wait for groups are looked at."""
 
@@ -38,6 +45,11 @@ class LearnerSettings(CommonSettings):
         if not all(name.strip() and folder.strip() for name, _, folder in pairs):
             raise ValueError("write `name=folder,name=folder`")
         return {name.strip(): folder.strip() for name, _, folder in pairs}
+
+    @property
+    def compute(self) -> Compute:
+        """How steps are computed."""
+        return Compute(self.precision, self.gradient_checkpointing, self.shared_prefixes)
 
     @property
     def base_models(self) -> dict[str, Path]:

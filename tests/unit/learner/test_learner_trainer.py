@@ -10,7 +10,6 @@ from safetensors.torch import load
 
 from leyden_learner.batch import Sample
 from leyden_learner.policy import UnknownModel
-from leyden_learner.rows import make_rows
 from leyden_learner.trainer import ADAPTER, ADAPTER_CONFIG, OPTIMIZER, Trainer
 from support.learning import VOCABULARY, make_call, make_group, make_spec, make_trajectory
 
@@ -40,15 +39,15 @@ def test_logprobs_agree_with_the_plain_pass_whatever_the_padding(tiny_llama: Pat
         for prompt, answer, heat in shapes
     ]
 
-    together = trainer.policy.response_logprobs(make_rows(samples))
+    together = trainer.policy.response_logprobs(samples)
 
-    alone = torch.cat([trainer.policy.response_logprobs(make_rows([sample])) for sample in samples])
+    alone = torch.cat([trainer.policy.response_logprobs([sample]) for sample in samples])
     assert torch.allclose(together, alone, atol=1e-5)
     plain = trainer.policy.sequence_logprobs(samples[0].tokens.tolist())[4:]
     assert together[:3].tolist() == pytest.approx(plain, abs=1e-5)
 
 
-def test_turns_in_one_row_have_the_logprobs_of_turns_apart(tiny_llama: Path):
+def test_turns_computed_together_have_the_logprobs_of_turns_apart(tiny_llama: Path):
     policy = make_trainer(tiny_llama).policy
     conversation = torch.randint(VOCABULARY, (20,))
     turns = [
@@ -57,21 +56,20 @@ def test_turns_in_one_row_have_the_logprobs_of_turns_apart(tiny_llama: Path):
     ]
     other = Sample(torch.randint(VOCABULARY, (9,)), torch.zeros(2), 1.0, 0.0)
 
-    rows = make_rows([*turns, other])
+    together = policy.response_logprobs([*turns, other])
 
-    assert [len(row.samples) for row in rows] == [3, 1]
-    apart = [policy.response_logprobs(make_rows([sample])) for sample in (*turns, other)]
-    assert torch.allclose(policy.response_logprobs(rows), torch.cat(apart), atol=1e-5)
+    apart = [policy.response_logprobs([sample]) for sample in (*turns, other)]
+    assert torch.allclose(together, torch.cat(apart), atol=1e-5)
 
 
 def test_temperature_divides_the_logits(tiny_llama: Path):
     policy = make_trainer(tiny_llama).policy
     tokens = torch.tensor([3, 1, 4, 1, 5])
     with torch.no_grad():
-        logits = policy._model(input_ids=tokens[None]).logits[0]
+        logits = policy._peft(input_ids=tokens[None]).logits[0]
     expected = (logits[3] / 0.5).log_softmax(-1)[5]
 
-    found = policy.response_logprobs(make_rows([Sample(tokens, torch.zeros(1), 0.5, 0.0)]))
+    found = policy.response_logprobs([Sample(tokens, torch.zeros(1), 0.5, 0.0)])
 
     assert found.item() == pytest.approx(expected.item())
 

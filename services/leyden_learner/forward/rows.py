@@ -1,6 +1,6 @@
-"""How a batch is fed to the model: calls that extend each other in one row, rows of like length in one pass."""
+"""How a batch is fed in rows: calls that extend each other in one row, rows of like length in one pass."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,22 +15,22 @@ class Row:
 
     tokens: Tensor
     """int64, shape [T]."""
-    samples: tuple[Sample, ...]
-    """Each one's tokens are the beginning of `tokens`."""
+    samples: tuple[int, ...]
+    """Indices of the calls; each one's tokens are the beginning of `tokens`."""
 
 
-def make_rows(samples: Iterable[Sample]) -> list[Row]:
+def make_rows(samples: Sequence[Sample]) -> list[Row]:
     """Put a call into the row of the call before it where its prompt begins with that row's tokens.
 
     A conversation of several turns is then computed once, not once a turn. Under causal attention the logprobs are
     the same.
     """
     rows: list[Row] = []
-    for sample in samples:
+    for i, sample in enumerate(samples):
         if rows and _extends(sample, rows[-1].tokens):
-            rows[-1] = Row(sample.tokens, (*rows[-1].samples, sample))
+            rows[-1] = Row(sample.tokens, (*rows[-1].samples, i))
         else:
-            rows.append(Row(sample.tokens, (sample,)))
+            rows.append(Row(sample.tokens, (i,)))
     return rows
 
 
@@ -38,7 +38,7 @@ def _extends(sample: Sample, tokens: Tensor) -> bool:
     return sample.prompt_length >= tokens.numel() and torch.equal(sample.tokens[: tokens.numel()], tokens)
 
 
-def micro_batches(rows: Sequence[Row], token_limit: int) -> Iterator[list[Row]]:
+def cut_rows(rows: Sequence[Row], token_limit: int) -> Iterator[list[Row]]:
     """Yield the rows, longest first, in parts whose padded size stays within `token_limit` tokens.
 
     Neighbours in length share a part, so that little is padded. One row longer than the limit goes alone.
