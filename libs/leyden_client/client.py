@@ -170,13 +170,13 @@ class LeydenClient:
         """Return a succeeded episode's trajectory."""
         return TrajectoryView.model_validate(self._get(f"/v1/runs/{run}/trajectories/{episode}"))
 
-    def adapters(self, run: str) -> list[AdapterView]:
-        """Return the stored policy versions, ascending."""
-        return _ADAPTERS.validate_python(self._get(f"/v1/runs/{run}/adapters"))
+    def adapters(self, run: str, role: str | None = None) -> list[AdapterView]:
+        """Return the stored policy versions, ascending; of the first trained role by name, if no `role` is given."""
+        return _ADAPTERS.validate_python(self._get(f"/v1/runs/{run}/adapters", **_role(role)))
 
-    def adapter_file(self, run: str, version: int, name: str) -> bytes:
-        """Return one file of a policy version, unchecked; `download_adapter` checks hashes."""
-        return self._http.send("GET", f"/v1/runs/{run}/adapters/{version}/{name}").content
+    def adapter_file(self, run: str, version: int, name: str, role: str | None = None) -> bytes:
+        """Return one file of a policy version, unchecked; `download_adapter` checks hashes. `role`: see `adapters`."""
+        return self._http.send("GET", f"/v1/runs/{run}/adapters/{version}/{name}", params=_role(role)).content
 
     def metrics(self, run: str) -> RunMetrics:
         """Return the run's curves."""
@@ -204,6 +204,10 @@ class LeydenClient:
 
     def _post(self, path: str, **given: Any) -> Any:
         return self._http.send("POST", path, **given).json()
+
+
+def _role(role: str | None) -> dict[str, str]:
+    return {"role": role} if role else {}
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

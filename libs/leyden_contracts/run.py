@@ -168,18 +168,20 @@ class RunSpec(Message):
     """A tenant's runs of higher priority start their episodes first."""
 
     @property
-    def trained_role(self) -> str:
-        """The name of the one trained role."""
-        return next(name for name, role in self.roles.items() if role.trained)
+    def trained_roles(self) -> tuple[str, ...]:
+        """The names of the trained roles, in alphabetical order. They share version numbers: one step makes version n
+        of each."""
+        return tuple(sorted(name for name, role in self.roles.items() if role.trained))
+
+    @property
+    def lead_role(self) -> str:
+        """The first of the trained roles. Its manifest commits a version, and so is written after the others'."""
+        return self.trained_roles[0]
 
     @model_validator(mode="after")
     def _supported(self) -> Self:
-        trained = [name for name, role in self.roles.items() if role.trained]
-        if len(trained) != 1:
-            raise ValueError(
-                f"exactly one role can be trained in a run, not {len(trained)} ({', '.join(trained) or 'none'}): "
-                "set `trained: false` on the others, or train each in a run of its own"
-            )
+        if not self.trained_roles:
+            raise ValueError("no role is trained: leave `trained: false` out of one of `roles`")
         names = [name for role in self.roles.values() for name in role.models]
         if len(names) != len(set(names)):
             raise ValueError("a model name may stand for one role only: remove the duplicate from `roles.*.models`")

@@ -35,7 +35,7 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
     spec = await ledger.runs.get(run)
     # In the order in which things are made, backwards: what one part refers to is then there when it is looked up.
     published = (await ledger.runs.summary(run)).version_published
-    manifests, digests = await asyncio.to_thread(_read_manifests, store, run, spec.trained_role)
+    manifests, digests = await asyncio.to_thread(_read_manifests, store, run, spec.lead_role)
     trajectories, unreadable = await asyncio.to_thread(_read_trajectories, store, store.list(trajectories_prefix(run)))
     uploads = await ledger.uploads.registered(run)
     summary = await ledger.runs.summary(run)

@@ -133,7 +133,7 @@ def batches(facts: Facts) -> Iterator[Violation]:
                 continue
             if trajectory.group not in manifest.groups:
                 yield Violation("I3", episode, f"version {version} was trained on it, but not on its group")
-            role = facts.spec.trained_role
+            role = facts.spec.lead_role
             used = {step.policy_version for step in trajectory.transitions if step.role == role}
             if not used <= {0, *(known for known in facts.manifests if known < version)}:
                 yield Violation("I3", episode, f"version {version} was trained on unknown versions {sorted(used)}")
@@ -145,7 +145,7 @@ def batches(facts: Facts) -> Iterator[Violation]:
 
 def adapters(facts: Facts) -> Iterator[Violation]:
     """I4: what is stored, and what replicas say they serve, is what the learner wrote."""
-    run, role = facts.spec.id or "", facts.spec.trained_role
+    run, role = facts.spec.id or "", facts.spec.lead_role
     for version, digests in facts.digests.items():
         name = adapter_name(run, role, version)
         manifest = facts.manifests.get(version)

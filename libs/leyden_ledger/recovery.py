@@ -119,7 +119,7 @@ def _next_recovery(store: ObjectStore, run: str) -> int:
 def _read(store: ObjectStore, run: str) -> _Known:
     spec = RunSpec.model_validate_json(store.get(run_key(run)))
     uploads = [read_upload(store, run, batch) for batch in stored_uploads(store, run)]
-    role = spec.trained_role
+    role = spec.lead_role
     versions = adapter_versions(store, run, role)
     manifests = [AdapterManifest.model_validate_json(store.get(manifest_key(run, role, n))) for n in versions]
     known = _Known(spec, sorted(uploads, key=lambda upload: (upload.created, upload.batch)), manifests)

@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 from leyden_adapter_loader import metrics
 from leyden_adapter_loader.bring_up import BringUp, Rejected
 from leyden_adapter_loader.cache import Cache
-from leyden_adapter_loader.names import Adapter
+from leyden_adapter_loader.names import Adapter, whole
 from leyden_adapter_loader.replica import Replica, ReplicaDown, ReplicaRefused
 from leyden_adapter_loader.settings import AdapterLoaderSettings
 from leyden_adapter_loader.shelf import Pauses, Shelf
@@ -208,8 +208,8 @@ class Loop:
             return
         await self._ledger.replicas.beat(status, settings.beat_ttl_s)
         # After the beat: groups that start now find a replica. With every beat: a ledger that was rebuilt forgot it.
-        for adapter in (self._adapters[name] for name in ready):
-            await self._ledger.replicas.mark_ready(adapter.run, adapter.version)
+        for run, version in whole(self._adapters.values(), ready):
+            await self._ledger.replicas.mark_ready(run, version)
         self._said = _Said(status, now)
 
     async def _retire(self) -> None:

@@ -1,6 +1,7 @@
 """Which adapter: its name on a replica, and back. Every name is checked here before it touches a path or a URL."""
 
 import re
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -37,3 +38,12 @@ class Adapter:
         """Return the adapter of that name; None if it is not one of Leyden's."""
         found = _NAME.fullmatch(name)
         return cls(found["run"], found["role"], int(found["version"])) if found else None
+
+
+def whole(wanted: Iterable[Adapter], ready: Container[str]) -> list[tuple[str, int]]:
+    """Return the (run, version) pairs whose adapters, one for each trained role, are all `ready`; sorted."""
+    found: dict[tuple[str, int], bool] = {}
+    for adapter in wanted:
+        pair = (adapter.run, adapter.version)
+        found[pair] = found.get(pair, True) and adapter.name in ready
+    return sorted(pair for pair, all_ready in found.items() if all_ready)

@@ -17,7 +17,8 @@ _ENDED = (RunState.FINISHED, RunState.CANCELLED)
 
 @dataclass(slots=True)
 class _Run:
-    role: str
+    roles: tuple[str, ...]
+    """The trained ones."""
     ended: bool = False
     adapters: frozenset[Adapter] = frozenset()
 
@@ -49,7 +50,7 @@ class Wishes:
     async def _ask(self, run: str, known: _Run) -> None:
         async with self._gate:
             versions = await self._ledger.replicas.wanted(run)
-        known.adapters = frozenset(Adapter(run, known.role, version) for version in versions)
+        known.adapters = frozenset(Adapter(run, role, version) for role in known.roles for version in versions)
 
     async def _list(self) -> None:
         ids = await self._ledger.replicas.served_runs()
@@ -69,9 +70,10 @@ class Wishes:
     async def _meet(self, run: str) -> _Run | None:
         try:
             spec = await self._ledger.runs.get(run)
-            Adapter(run, spec.trained_role, 1)
+            for role in spec.trained_roles:
+                Adapter(run, role, 1)
         except ValueError as error:
             # A specification that this version cannot read, or a name that must not touch a path.
             log.error("run_ignored", run=run, reason=str(error))
             return None
-        return _Run(spec.trained_role) if spec.base_model == self._base_model else None
+        return _Run(spec.trained_roles) if spec.base_model == self._base_model else None

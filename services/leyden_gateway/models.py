@@ -66,8 +66,8 @@ class Models:
         """Return the run and the role that a name stands for. Raises ApiError (404)."""
         claims = self._callers.claims(request)
         if claims.scope is Scope.USE:
-            spec, _ = await self._aliases.resolve(claims, name)
-            return spec, spec.trained_role
+            spec, role, _ = await self._aliases.resolve(claims, name)
+            return spec, role
         roles = await self._runs.get(attempt_of(claims).run)
         return roles.spec, roles.role(name)
 

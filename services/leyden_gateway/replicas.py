@@ -70,14 +70,13 @@ class Replicas:
         name = adapter_name(str(spec.id), role, version)
         return [replica for replica in same_base if name in replica.ready]
 
-    async def newest(self, spec: RunSpec, role: str) -> int | None:
-        """Return the newest version that some replica serves; 0 if only the base model; None without a replica."""
-        prefix = adapter_name(str(spec.id), role, 0)[:-1]
+    async def newest(self, spec: RunSpec) -> int | None:
+        """Return the newest version of which some replica serves every trained role; 0 if only the base model; None
+        without a replica."""
         known = [replica for replica in await self._list() if replica.base_model == spec.base_model]
-        ready = [name for replica in known for name in replica.ready if name.startswith(prefix)]
         if not known:
             return None
-        return max((int(name.removeprefix(prefix)) for name in ready), default=0)
+        return max(_newest(spec, replica.ready) for replica in known)
 
     def choose(self, among: list[ReplicaStatus], episode: str) -> ReplicaStatus:
         """Return the episode's own replica, whose prefix cache knows it; or the idlest if that one is busier."""
@@ -133,6 +132,15 @@ class Replicas:
                 self._known = await self._ledger.replicas.list()
                 self._read_at = time.monotonic()
             return self._known
+
+
+def _newest(spec: RunSpec, ready: list[str]) -> int:
+    whole: set[int] | None = None
+    for role in spec.trained_roles:
+        prefix = adapter_name(str(spec.id), role, 0)[:-1]
+        served = {int(name.removeprefix(prefix)) for name in ready if name.startswith(prefix)}
+        whole = served if whole is None else whole & served
+    return max(whole or {0})
 
 
 def _weight(episode: str, replica: str) -> bytes:

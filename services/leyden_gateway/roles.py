@@ -16,11 +16,13 @@ class Roles:
 
     @cached_property
     def by_model(self) -> dict[str, str]:
-        """Model name -> role. `policy` is the trained role, unless another role has that name."""
+        """Model name -> role. `policy` is the trained role, if there is one only and no other role has that name."""
         roles = self.spec.roles
         aliases = {model: name for name, role in roles.items() for model in role.models}
         prefixed = {f"policy/{name}": name for name in roles}
-        return aliases | {"policy": self.spec.trained_role} | prefixed | {name: name for name in roles}
+        trained = self.spec.trained_roles
+        only = {"policy": trained[0]} if len(trained) == 1 else {}
+        return aliases | only | prefixed | {name: name for name in roles}
 
     @cached_property
     def by_agent(self) -> dict[str, str]:

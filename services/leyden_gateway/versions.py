@@ -29,12 +29,12 @@ class Versions:
             return permit.pinned
         version = permit.wanted
         if version is None:
-            version = await self._newest(spec, role, patience)
+            version = await self._newest(spec, patience)
         if version == permit.pinned:
             return version
         return await self._permits.pin(attempt, version, "episode" if permit.wanted is not None else spec.pinning)
 
-    async def _newest(self, spec: RunSpec, role: str, patience: Patience) -> int:
+    async def _newest(self, spec: RunSpec, patience: Patience) -> int:
         """Return the newest version that is ready, and never one older than the run has reached.
 
         The staleness bound let this episode start because that version was ready. When its replicas restart, an
@@ -42,7 +42,7 @@ class Versions:
         """
         reached = (await self._ledger.runs.summary(str(spec.id))).version_ready
         while True:
-            newest = await self._replicas.newest(spec, role)
+            newest = await self._replicas.newest(spec)
             if newest is not None and newest >= reached:
                 return newest
             await patience.pause(self._replicas.news)

@@ -102,7 +102,7 @@ class RunTraining:
         files = trainer.files()
         manifest = AdapterManifest(
             run=self._run,
-            role=self._spec.trained_role,
+            role=self._spec.lead_role,
             version=trainer.version,
             parent=trainer.version - 1,
             files=checkpoint.digests(files),
@@ -140,7 +140,7 @@ def _load(around: Surroundings, spec: RunSpec) -> tuple[Trainer, list[AdapterMan
     if folder is None:
         known = ", ".join(sorted(around.models))
         raise UnknownModel(f"this learner has no base model {spec.base_model!r}; it has: {known}")
-    history = checkpoint.committed(around.store, str(spec.id), spec.trained_role)
+    history = checkpoint.committed(around.store, str(spec.id), spec.lead_role)
     trainer = Trainer(spec, folder, around.device, around.compute)
     if history:
         trainer.restore(history[-1].version, checkpoint.read_files(around.store, history[-1]))

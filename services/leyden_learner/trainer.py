@@ -49,7 +49,7 @@ class Trainer:
 
     def build_batch(self, groups: Sequence[tuple[str, Sequence[Trajectory]]]) -> Batch:
         """Return what the next step trains on; draws from the run's random numbers."""
-        rules = Rules(self.spec.algorithm, self.spec.trained_role, self.version, self.policy.vocabulary)
+        rules = Rules(self.spec.algorithm, self.spec.lead_role, self.version, self.policy.vocabulary)
         return build_batch(groups, rules, self._generator)
 
     def step(self, batch: Batch) -> dict[str, float]:

@@ -20,7 +20,7 @@ def versions_view(
     promoted = promotions[-1].version if promotions else None
 
     def view(version: int, adapter: AdapterView | None) -> VersionView:
-        name = adapter_name(str(spec.id), spec.trained_role, version)
+        names = [adapter_name(str(spec.id), role, version) for role in spec.trained_roles]
         ours = [replica for replica in replicas if replica.base_model == spec.base_model]
         return VersionView(
             version=version,
@@ -29,8 +29,8 @@ def versions_view(
             evaluation=progress.results.get(version),
             evaluating=version in progress.begun and progress.state is not RunState.CANCELLED,
             # A replica on the list serves its base model.
-            ready=[replica.id for replica in ours if version == 0 or name in replica.ready],
-            withheld={replica.id: replica.rejected[name] for replica in ours if name in replica.rejected},
+            ready=[replica.id for replica in ours if version == 0 or set(names) <= set(replica.ready)],
+            withheld={r.id: r.rejected[name] for r in ours for name in names if name in r.rejected},
             proved=version in proved,
             promoted=version == promoted,
             created=adapter.created if adapter else None,
@@ -51,7 +51,7 @@ def lineage_view(
     """Return what made a version; without a `manifest` it is the base model."""
     return Lineage(
         run=str(spec.id),
-        role=spec.trained_role,
+        role=spec.lead_role,
         version=version,
         parents=list(parents),
         base_model=spec.base_model,

@@ -10,6 +10,7 @@ from leyden_client.cli.session import AsJson, Run, print_json, session
 from leyden_client.download import download_adapter
 from leyden_contracts import EpisodeState
 
+Role = Annotated[str | None, typer.Option(help="A trained role; without it, the first by name")]
 _adapter = typer.Typer(no_args_is_help=True, help="Download adapters.")
 
 
@@ -53,11 +54,11 @@ def trajectory(context: typer.Context, run: Run, episode: Annotated[str, typer.A
         print_json(client.trajectory(run, episode).model_dump(mode="json"))
 
 
-def adapters(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
+def adapters(context: typer.Context, run: Run, role: Role = None, as_json: AsJson = False) -> None:
     """List a run's policy versions."""
     here = session(context)
     with here.client() as client:
-        found = client.adapters(run)
+        found = client.adapters(run, role)
     if as_json:
         return print_json([view.model_dump(mode="json") for view in found])
     table = Table("version", "parent", "groups", "skipped", "reward", "loss", "seconds")
@@ -76,11 +77,12 @@ def download(
     run: Run,
     version: Annotated[int, typer.Argument(min=1)],
     folder: Annotated[Path, typer.Argument(help="Made if absent")],
+    role: Role = None,
     training_state: Annotated[bool, typer.Option(help="Fetch the optimizer's state too")] = False,
 ) -> None:
     """Download an adapter in PEFT's format, checked against the hashes in its manifest."""
     with session(context).client() as client:
-        for path in download_adapter(client, run, version, folder, training_state=training_state):
+        for path in download_adapter(client, run, version, folder, role=role, training_state=training_state):
             typer.echo(path)
 
 

@@ -73,10 +73,11 @@ async def _exists(parts: Parts, run: str, version: int) -> AdapterView | None:
 async def _unproved(parts: Parts, run: str, version: int) -> str:
     """Say why a version cannot be promoted, and what to do."""
     spec, replicas = await asyncio.gather(parts.ledger.runs.get(run), parts.ledger.replicas.list())
-    name = adapter_name(run, spec.trained_role, version)
+    names = [adapter_name(run, role, version) for role in spec.trained_roles]
     for replica in replicas:
-        if name in replica.rejected:
-            return f"version {version} is withheld by replica {replica.id!r}: {replica.rejected[name]}"
+        for name in names:
+            if name in replica.rejected:
+                return f"version {version} is withheld by replica {replica.id!r}: {replica.rejected[name]}"
     return (
         f"no replica has proved version {version}: wait until one has, or make one load it with an evaluation "
         f"(`leyden tasks upload {run} FILE --eval --policy-version {version}`)"

@@ -80,6 +80,21 @@ async def test_what_a_token_may_not_use_does_not_exist(world, gateway, claims, m
     assert not world.engine.asked
 
 
+async def test_of_several_trained_roles_one_is_named(world):
+    await world.make_run(roles={"writer": {}, "checker": {}, "judge": {"trained": False}})
+    await world.ledger.training.publish(RUN, 1)
+    await world.ledger.replicas.mark_ready(RUN, 1)
+    await world.beat(adapter_name(RUN, "writer", 1), adapter_name(RUN, "checker", 1))
+    client = user(world, await world.gateway(), run=RUN)
+    await create(client, f"leyden/{RUN}/writer:latest")
+    assert world.engine.asked[-1]["model"] == adapter_name(RUN, "writer", 1)
+    names = [f"leyden/{RUN}/checker:latest", f"leyden/{RUN}/writer:latest"]
+    assert [model.id async for model in client.models.list()] == names
+    for model in (f"leyden/{RUN}:latest", f"leyden/{RUN}/judge:latest"):
+        with pytest.raises(openai.NotFoundError, match=names[0]):
+            await create(client, model)
+
+
 async def test_an_agent_cannot_use_an_alias(world, gateway):
     with pytest.raises(openai.NotFoundError):
         await create(world.client(gateway), f"leyden/{RUN}:best")

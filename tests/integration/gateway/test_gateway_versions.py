@@ -79,6 +79,20 @@ async def test_who_waits_for_a_version_is_served_as_soon_as_a_replica_is_ready(w
     await asyncio.wait_for(call, 0.4)
 
 
+async def test_a_version_is_there_when_one_replica_serves_it_for_every_trained_role(world):
+    roles = {"writer": {}, "checker": {}, "judge": {"trained": False}}
+    await world.make_run(roles=roles)
+    await reach(world, 1)
+    await world.beat(v(1, "writer"), v(1, "checker"), v(2, "writer"))
+    client = world.client(await world.gateway())
+    for role in roles:
+        await ask(client, model=role)
+    asked = [v(1, "writer"), v(1, "checker"), "tiny"]
+    assert [call["model"] for call in world.engine.asked] == asked
+    with pytest.raises(openai.NotFoundError, match="`policy/writer`"):
+        await ask(client, model="policy")
+
+
 async def test_many_calls_that_wait_read_the_list_together(world, monkeypatch):
     from leyden_gateway.replicas import Replicas
 
@@ -90,7 +104,7 @@ async def test_many_calls_that_wait_read_the_list_together(world, monkeypatch):
         return await whole()
 
     monkeypatch.setattr(world.ledger.replicas, "list", counted)
-    assert await replicas.newest(RunSpec(id="run-1", base_model="tiny", agent="a:b", grader="a:c"), "policy") == 0
+    assert await replicas.newest(RunSpec(id="run-1", base_model="tiny", agent="a:b", grader="a:c")) == 0
     waiting = [asyncio.create_task(replicas.news(20)) for _ in range(100)]
     await asyncio.sleep(0.5)
     assert 2 <= len(reads) <= 21

@@ -33,6 +33,11 @@ def test_policy_is_the_trained_role():
     assert [roles.role(name) for name in names] == ["writer"] * 3 + ["checker"] * 3
 
 
+def test_policy_means_nothing_where_several_roles_are_trained():
+    with pytest.raises(ApiError, match=r"`policy/checker`"):
+        Roles(spec(roles={"writer": {}, "checker": {}})).role("policy")
+
+
 def test_a_role_that_is_named_policy_is_meant_by_policy():
     roles = Roles(spec(roles={"writer": {}, "policy": {"trained": False}}))
     assert roles.role("policy") == "policy"
