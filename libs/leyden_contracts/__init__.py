@@ -5,6 +5,7 @@ This package imports pydantic and nothing else.
 """
 
 from leyden_contracts.adapter import AdapterManifest, Probe, adapter_name
+from leyden_contracts.algorithm import Algorithm, Control, LoraShape
 from leyden_contracts.episode import (
     EPISODE_TRANSITIONS,
     TERMINAL_STATES,
@@ -20,11 +21,8 @@ from leyden_contracts.ids import RunId, content_id, episode_id, group_id, new_ru
 from leyden_contracts.problem import Problem
 from leyden_contracts.promotion import Evaluation, Promotion
 from leyden_contracts.run import (
-    Algorithm,
-    Control,
     EpisodeRules,
     EvaluationRules,
-    LoraShape,
     Outside,
     Pinning,
     Retention,

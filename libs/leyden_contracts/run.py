@@ -1,57 +1,16 @@
 """The specification of a run: validated once, then immutable. Unknown keys and unsupported combinations are refused."""
 
-from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from leyden_contracts.algorithm import Algorithm, Control
 from leyden_contracts.base import Message
 from leyden_contracts.ids import RoleName, RunId, TenantName
 from leyden_contracts.sampling import Sampling
 
 FunctionRef = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """`package.module:function`."""
-
-
-class Control(StrEnum):
-    """Negative controls: runs that must not improve. For checking that a learning claim is honest."""
-
-    NONE = "none"
-    SHUFFLED_REWARDS = "shuffled_rewards"
-    """Rewards are permuted across the batch before advantages are computed."""
-    UNPUBLISHED = "unpublished"
-    """The learner trains but never publishes: every episode runs on version 0."""
-
-
-class LoraShape(Message):
-    """The LoRA adapter (arXiv 2106.09685) on all linear layers."""
-
-    rank: int = Field(default=8, ge=1, le=256)
-    alpha: int = Field(default=16, ge=1)
-
-
-class Algorithm(Message):
-    """How the learner turns groups into a better policy."""
-
-    credit: Literal["identical"] = "identical"
-    """Each call gets the episode's reward (LightningRL, arXiv 2508.03680, section 3.3)."""
-    advantage: Literal["grpo"] = "grpo"
-    """Reward minus the group's mean, over its standard deviation (arXiv 2402.03300)."""
-    loss: Literal["ppo_clip"] = "ppo_clip"
-    """Token-level clipped ratio against the logprobs that were sampled from (arXiv 1707.06347, 2503.14476)."""
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    clip_high: float = Field(default=0.28, gt=0)
-    learning_rate: float = Field(default=1e-4, ge=0)
-    """0 is allowed: a negative control."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    groups_per_step: int = Field(default=8, ge=1)
-    """Groups in one optimizer step. One step makes one policy version."""
-    max_staleness: int = Field(default=0, ge=0)
-    """How many versions behind the learner a trajectory may be. 0: strictly on-policy."""
-    micro_batch_tokens: int = Field(default=8192, ge=64)
-    """Upper bound of tokens in one forward pass (padding included); one longer sequence goes alone."""
-    lora: LoraShape = LoraShape()
-    control: Control = Control.NONE
 
 
 class EpisodeRules(Message):
@@ -188,8 +147,14 @@ class RunSpec(Message):
         agents = [name for role in self.roles.values() for name in role.agents]
         if len(agents) != len(set(agents)):
             raise ValueError("an agent may have one role only: remove the duplicate from `roles.*.agents`")
-        if self.algorithm.advantage == "grpo" and self.group_size < 2:
-            raise ValueError("`advantage: grpo` compares episodes of one task: set `group_size` to 2 or more")
+        algorithm = self.algorithm
+        if self.group_size < algorithm.least_episodes:
+            raise ValueError(
+                f"`advantage: {algorithm.advantage}` needs {algorithm.least_episodes} episodes of a task: set "
+                "`group_size` to that or more, or `algorithm.least_episodes` to less where the advantage allows it"
+            )
+        if algorithm.compare_roles == "apart" and len(self.trained_roles) < 2:
+            raise ValueError("`compare_roles: apart` is for several trained roles: leave it out")
         if self.algorithm.control is Control.UNPUBLISHED and self.algorithm.max_staleness < 1000:
             raise ValueError("`control: unpublished` trains on version 0 for ever: set `max_staleness` to 1000 or more")
         return self

@@ -36,6 +36,7 @@ POINTS = {
     "collector.stored": "a segment is in the object store, not in the ledger",
     "collector.noted": "a segment is noted in the ledger, its sender has no answer",
     "collector.written": "a trajectory is in the object store, the ledger has not been told",
+    "learner.written": "all of a version but its last manifest is in the object store",
     "learner.committed": "a version is committed in the object store, not published",
     "learner.published": "a version is published, its groups are not marked as consumed",
 }

@@ -1,63 +1,20 @@
 """From the trajectories of finished groups to what one optimizer step trains on."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from leyden_algorithms import ADVANTAGES, CREDITS
-from leyden_contracts import Algorithm, Control, Trajectory, Transition, Verdict
-from leyden_learner.staleness import is_stale
+from leyden_algorithms import Episodes, group_labels, state_hash
+from leyden_contracts import Algorithm, Control, Trajectory, Transition
+from leyden_learner.objective import Objective
+from leyden_learner.rollouts import Rollout, Rules, select
+from leyden_learner.samples import Sample, make_sample
 
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What decides which trajectories enter a batch."""
-
-    algorithm: Algorithm
-    role: str
-    """Only this role's calls are trained on."""
-    version: int
-    """The learner's, before the step."""
-    vocabulary: int
-    """Token ids are below this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """A trajectory that may be trained on, with the calls of the trained role."""
-
-    trajectory: Trajectory
-    calls: tuple[Transition, ...]
-
-    @property
-    def version(self) -> int:
-        """The oldest policy version that made a call."""
-        return min(call.policy_version for call in self.calls)
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One call as the step needs it."""
-
-    tokens: Tensor
-    """Prompt and response, int64, shape [P + R]."""
-    sampled_logprobs: Tensor
-    """Of the response, float32, shape [R]."""
-    temperature: float
-    advantage: float
-
-    @property
-    def prompt_length(self) -> int:
-        """P."""
-        return self.tokens.numel() - self.sampled_logprobs.numel()
-
-    @property
-    def response(self) -> Tensor:
-        """Token ids of the response, shape [R]."""
-        return self.tokens[self.prompt_length :]
+Groups = Sequence[tuple[str, Sequence[Trajectory]]]
+"""Group id -> the trajectories of its episodes that succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,86 +29,112 @@ class Batch:
     episodes: tuple[str, ...]
     """Those that are trained on."""
     samples: tuple[Sample, ...]
+    """Of all roles."""
+
+    def skipped_if(self, refused: bool) -> dict[str, str]:
+        """Return why groups are not trained on; where the step was refused, that is so of all of them."""
+        broken = dict.fromkeys(self.groups, "not_finite") if refused else {}
+        return broken | self.skipped
+
+    def of(self, role: str) -> tuple[Sample, ...]:
+        """Return the samples of one role."""
+        return tuple(sample for sample in self.samples if sample.role == role)
 
 
-Groups = Sequence[tuple[str, Sequence[Trajectory]]]
-"""Group id -> the trajectories of its episodes that succeeded."""
-_Selected = list[tuple[str, list[Rollout]]]
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An episode as it is compared: with all its calls, or once for each role."""
+
+    group: str
+    role: str
+    """Empty where roles are compared jointly."""
+    place: int
+    """Of its episode among all."""
+    trajectory: Trajectory
+    calls: tuple[Transition, ...]
 
 
-def build_batch(groups: Groups, rules: Rules, generator: torch.Generator) -> Batch:
+def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: torch.Generator) -> Batch:
     """Choose what is trained on, and give each call its advantage.
 
     Args:
         groups: the groups of this step, in order.
         rules: see `Rules`.
+        objective: of the run.
         generator: shuffles rewards where the run's control asks for that; not used otherwise.
     """
     skipped: dict[str, str] = {}
-    selected: _Selected = []
+    selected: list[tuple[str, Rollout]] = []
     for group, trajectories in groups:
         rollouts, reason = select(trajectories, rules)
-        selected += [(group, rollouts)] if reason is None else []
+        selected += [(group, rollout) for rollout in rollouts]
         skipped |= {group: reason} if reason else {}
-    episodes: list[str] = []
-    samples: list[Sample] = []
-    for (group, rollouts), rewards_E in zip(selected, _rewards(selected, rules, generator), strict=True):
-        if bool((rewards_E == rewards_E[0]).all()):
-            skipped[group] = "equal_rewards"
-            continue
-        episodes += [rollout.trajectory.episode for rollout in rollouts]
-        samples += _samples(rollouts, rewards_E, rules.algorithm)
-    every = tuple(rollout for _, rollouts in selected for rollout in rollouts)
-    return Batch(tuple(group for group, _ in groups), skipped, every, tuple(episodes), tuple(samples))
+    samples = _samples(selected, rules, objective, generator) if selected else []
+    telling = {sample.group for sample in samples if sample.advantage}
+    skipped |= {group: "equal_rewards" for group, _ in selected if group not in telling}
+    drop_cut = rules.algorithm.drop_cut_replies
+    trained = [sample for sample in samples if sample.group in telling and not (drop_cut and sample.cut)]
+    return Batch(
+        groups=tuple(group for group, _ in groups),
+        skipped=skipped,
+        rollouts=tuple(rollout for _, rollout in selected),
+        episodes=tuple(dict.fromkeys(sample.episode for sample in trained)),
+        samples=tuple(trained),
+    )
 
 
-def select(trajectories: Sequence[Trajectory], rules: Rules) -> tuple[list[Rollout], str | None]:
-    """Return the group's rollouts that may be trained on, or why the group is skipped."""
-    whole = [rollout for trajectory in trajectories if (rollout := _rollout(trajectory, rules))]
-    bound = rules.algorithm.max_staleness
-    fresh = [rollout for rollout in whole if not is_stale(rollout.version, rules.version, bound)]
-    if len(fresh) >= 2:
-        return fresh, None
-    return [], "stale" if len(whole) >= 2 else "too_few_trajectories"
+def _samples(
+    selected: Sequence[tuple[str, Rollout]], rules: Rules, objective: Objective, generator: torch.Generator
+) -> list[Sample]:
+    """Return every call of the selected rollouts with its advantage."""
+    parts = _parts(selected, rules)
+    rewards = _rewards([rollout.trajectory for _, rollout in selected], rules.algorithm, generator)
+    advantages = objective.advantages(_episodes(parts, rewards)).tolist()
+    calls = [(part.group, call) for part in parts for call in part.calls]
+    return [make_sample(group, call, one) for (group, call), one in zip(calls, advantages, strict=True)]
 
 
-def _rollout(trajectory: Trajectory, rules: Rules) -> Rollout | None:
-    calls = tuple(step for step in trajectory.transitions if step.role == rules.role)
-    if trajectory.verdict is not Verdict.COMPLETE or not calls:
-        return None
-    return Rollout(trajectory, calls) if all(_trainable(call, rules.vocabulary) for call in calls) else None
+def _parts(selected: Sequence[tuple[str, Rollout]], rules: Rules) -> list[_Part]:
+    if rules.algorithm.compare_roles == "jointly":
+        return [
+            _Part(group, "", place, rollout.trajectory, rollout.calls)
+            for place, (group, rollout) in enumerate(selected)
+        ]
+    parts = []
+    for place, (group, rollout) in enumerate(selected):
+        for role in rules.roles:
+            own = tuple(call for call in rollout.calls if call.role == role)
+            parts += [_Part(group, role, place, rollout.trajectory, own)] if own else []
+    return parts
 
 
-def _trainable(call: Transition, vocabulary: int) -> bool:
-    prompt, response = _ids(call.prompt_token_ids), _ids(call.response_token_ids)
-    # A greedy call was sampled from no distribution that has a gradient.
-    if not prompt.size or not response.size or call.temperature <= 0:
-        return False
-    largest = max(prompt.max(), response.max())
-    return bool(largest < vocabulary) and len(call.response_logprobs) == len(call.response_token_ids)
+def _rewards(trajectories: Sequence[Trajectory], algorithm: Algorithm, generator: torch.Generator) -> Tensor:
+    """Return what is trained on of each episode: float64, shape [E], or [E, K] where rewards are kept apart."""
+    if not algorithm.rewards:
+        rewards = torch.tensor([one.reward for one in trajectories], dtype=torch.float64)
+    else:
+        named = [[one.rewards[name] for name in algorithm.rewards] for one in trajectories]
+        rewards = torch.tensor(named, dtype=torch.float64)
+        if algorithm.advantage != "gdpo":
+            rewards = rewards @ torch.tensor(list(algorithm.rewards.values()), dtype=torch.float64)
+    if algorithm.control is Control.SHUFFLED_REWARDS:
+        return rewards[torch.randperm(len(trajectories), generator=generator)]
+    return rewards
 
 
-def _rewards(selected: _Selected, rules: Rules, generator: torch.Generator) -> list[Tensor]:
-    rewards = [[rollout.trajectory.reward for rollout in rollouts] for _, rollouts in selected]
-    flat = torch.tensor([reward for group in rewards for reward in group], dtype=torch.float64)
-    if rules.algorithm.control is Control.SHUFFLED_REWARDS:
-        flat = flat[torch.randperm(flat.numel(), generator=generator)]
-    return list(flat.split([len(group) for group in rewards])) if rewards else []
+def _episodes(parts: Sequence[_Part], rewards: Tensor) -> Episodes:
+    return Episodes(
+        rewards_E=rewards[torch.tensor([part.place for part in parts])],
+        calls_E=torch.tensor([len(part.calls) for part in parts]),
+        groups_E=group_labels([part.group for part in parts], [part.role for part in parts]),
+        signals_C=torch.tensor([one for part in parts for one in _signals(part)], dtype=torch.float64),
+        states_C=torch.tensor([state_hash(call.prompt_token_ids) for part in parts for call in part.calls]),
+    )
 
 
-def _samples(rollouts: Sequence[Rollout], rewards_E: Tensor, algorithm: Algorithm) -> list[Sample]:
-    calls_E = torch.tensor([len(rollout.calls) for rollout in rollouts])
-    credit_C = CREDITS[algorithm.credit](rewards_E, calls_E)
-    advantages_C = ADVANTAGES[algorithm.advantage](credit_C, rewards_E)
-    calls = [call for rollout in rollouts for call in rollout.calls]
-    return [_sample(call, advantage) for call, advantage in zip(calls, advantages_C.tolist(), strict=True)]
-
-
-def _sample(call: Transition, advantage: float) -> Sample:
-    tokens = np.concatenate([_ids(call.prompt_token_ids), _ids(call.response_token_ids)]).astype(np.int64)
-    logprobs = np.frombuffer(call.response_logprobs, dtype="<f4").astype(np.float32)
-    return Sample(torch.from_numpy(tokens), torch.from_numpy(logprobs), call.temperature, advantage)
-
-
-def _ids(packed: bytes) -> np.ndarray:
-    return np.frombuffer(packed, dtype="<i4")
+def _signals(part: _Part) -> list[float]:
+    """Return the sum of the intermediate rewards of each call."""
+    sums: dict[int, float] = defaultdict(float)
+    for signal in part.trajectory.signals:
+        sums[signal.call] += signal.value
+    return [sums[call.number] for call in part.calls]

@@ -1,9 +1,11 @@
-"""One checkpoint, one commit: the files first, then the manifest, whose creation makes the version exist."""
+"""One checkpoint, one commit: files and manifests of all roles first, and last the lead role's manifest, whose creation
+makes the version exist."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from leyden_contracts import AdapterManifest
+from leyden_runtime.failpoints import failpoint
 from leyden_storage import ObjectStore
 from leyden_storage.keys import adapter_prefix, adapter_versions, manifest_key
 
@@ -21,26 +23,46 @@ def digests(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
-def commit(store: ObjectStore, manifest: AdapterManifest, files: Mapping[str, bytes]) -> None:
-    """Write the files, then the manifest. Raises CheckpointTaken, StoreError.
+Files = Mapping[str, bytes]
+"""File name -> content."""
 
-    A crash before the manifest leaves files that nobody reads: the next attempt writes over them. A committed
-    version is never touched.
+
+def commit(store: ObjectStore, parts: Sequence[tuple[AdapterManifest, Files]]) -> None:
+    """Write each role's files and manifest; the last part is the lead role's. Raises CheckpointTaken, StoreError.
+
+    A crash before the last manifest leaves what nobody reads: the next attempt writes over it. A committed version is
+    never touched.
     """
-    run, role, version = manifest.run, manifest.role, manifest.version
-    key = manifest_key(run, role, version)
+    *others, (lead, lead_files) = parts
+    key = manifest_key(lead.run, lead.role, lead.version)
     if store.exists(key):
         raise CheckpointTaken(f"{key} exists")
-    for name, data in files.items():
-        store.put(adapter_prefix(run, role, version) + name, data)
-    if not store.create(key, manifest.model_dump_json().encode()):
+    for manifest, files in others:
+        _put(store, manifest, files)
+        store.put(manifest_key(manifest.run, manifest.role, manifest.version), _text(manifest))
+    _put(store, lead, lead_files)
+    failpoint("learner.written")
+    if not store.create(key, _text(lead)):
         raise CheckpointTaken(f"{key} exists")
 
 
-def committed(store: ObjectStore, run: str, role: str) -> list[AdapterManifest]:
-    """Return the manifests of all committed versions, oldest first."""
-    versions = adapter_versions(store, run, role)
-    return [AdapterManifest.model_validate_json(store.get(manifest_key(run, role, version))) for version in versions]
+def _put(store: ObjectStore, manifest: AdapterManifest, files: Files) -> None:
+    for name, data in files.items():
+        store.put(adapter_prefix(manifest.run, manifest.role, manifest.version) + name, data)
+
+
+def _text(manifest: AdapterManifest) -> bytes:
+    return manifest.model_dump_json().encode()
+
+
+def committed(store: ObjectStore, run: str, lead: str) -> list[AdapterManifest]:
+    """Return the lead role's manifests of all committed versions, oldest first."""
+    return [read_manifest(store, run, lead, version) for version in adapter_versions(store, run, lead)]
+
+
+def read_manifest(store: ObjectStore, run: str, role: str, version: int) -> AdapterManifest:
+    """Return one manifest. Raises ObjectNotFound, StoreError."""
+    return AdapterManifest.model_validate_json(store.get(manifest_key(run, role, version)))
 
 
 def read_files(store: ObjectStore, manifest: AdapterManifest) -> dict[str, bytes]:

@@ -1,16 +1,24 @@
 """What a step measures: for the manifest, and for Prometheus."""
 
+from collections.abc import Sequence
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from leyden_contracts import AdapterManifest
 from leyden_learner.batch import Batch
 
 VERSION = Gauge("leyden_learner_version", "Newest committed policy version.", ["run"])
-REWARD_MEAN = Gauge("leyden_learner_reward_mean", "Mean reward of the newest step's trajectories.", ["run"])
-STALENESS_MEAN = Gauge("leyden_learner_staleness_mean", "Mean age in versions of the newest step's data.", ["run"])
-KL = Gauge("leyden_learner_kl", "KL of the sampling policy to the trained one, nats a token.", ["run"])
-GRAD_NORM = Gauge("leyden_learner_grad_norm", "Gradient norm before clipping.", ["run"])
-TRAINED_TOKENS = Counter("leyden_learner_trained_tokens", "Response tokens trained on.", ["run"])
+REWARD_MEAN = Gauge("leyden_learner_reward_mean", "Mean reward of the newest step's trajectories.", ["run", "role"])
+STALENESS_MEAN = Gauge(
+    "leyden_learner_staleness_mean", "Mean age in versions of the newest step's data.", ["run", "role"]
+)
+KL = Gauge("leyden_learner_kl", "KL of the sampling policy to the trained one, nats a token.", ["run", "role"])
+ENTROPY = Gauge("leyden_learner_entropy", "Of the policy's distributions, nats a token.", ["run", "role"])
+CLIP_FRACTION = Gauge("leyden_learner_clip_fraction", "Tokens whose gradient the clip removed.", ["run", "role"])
+RATIO_MEAN = Gauge("leyden_learner_ratio_mean", "Mean importance ratio of the newest step.", ["run", "role"])
+GRAD_NORM = Gauge("leyden_learner_grad_norm", "Gradient norm before clipping.", ["run", "role"])
+TRAINED_TOKENS = Counter("leyden_learner_trained_tokens", "Response tokens trained on.", ["run", "role"])
+DROPPED_TOKENS = Counter("leyden_learner_dropped_tokens", "Tokens a correction dropped.", ["run", "role", "reason"])
 SKIPPED_GROUPS = Counter("leyden_learner_skipped_groups", "Groups that trained nothing.", ["run", "reason"])
 FAILURES = Counter("leyden_learner_failures", "Times a run could not go on, by exception.", ["run", "kind"])
 STEP_SECONDS = Histogram(
@@ -19,18 +27,29 @@ STEP_SECONDS = Histogram(
     buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600),
 )
 
-_GAUGES = {"reward_mean": REWARD_MEAN, "staleness_mean": STALENESS_MEAN, "kl": KL, "grad_norm": GRAD_NORM}
+_GAUGES = {
+    "reward_mean": REWARD_MEAN,
+    "staleness_mean": STALENESS_MEAN,
+    "kl": KL,
+    "entropy": ENTROPY,
+    "clip_fraction": CLIP_FRACTION,
+    "ratio_mean": RATIO_MEAN,
+    "grad_norm": GRAD_NORM,
+}
+_DROPPED = "tokens_"
+"""Before the reason, in a step's metrics."""
 
 
-def batch_metrics(batch: Batch, version: int) -> dict[str, float]:
+def batch_metrics(batch: Batch, role: str, version: int) -> dict[str, float]:
     """Return what the data of a step says before the step; without rollouts, only their number.
 
-    `success` is the share of rollouts with a reward of 1 or more. `reward_mean`, `success` and `staleness_mean` are
-    over all fresh and whole rollouts, those of groups without a signal too.
+    `transitions` are those of `role`, all else is of the whole batch. `success` is the share of rollouts with a reward
+    of 1 or more. `reward_mean`, `success` and `staleness_mean` are over all fresh and whole rollouts, those of groups
+    without a signal too.
     """
     count = len(batch.rollouts)
     metrics = {"trajectories": float(count), "trained_episodes": float(len(batch.episodes))}
-    metrics |= {"transitions": float(len(batch.samples)), "tokens": 0.0}
+    metrics |= {"transitions": float(len(batch.of(role))), "tokens": 0.0}
     if count:
         rewards = [rollout.trajectory.reward for rollout in batch.rollouts]
         metrics["reward_mean"] = sum(rewards) / count
@@ -39,14 +58,23 @@ def batch_metrics(batch: Batch, version: int) -> dict[str, float]:
     return metrics
 
 
-def observe(manifest: AdapterManifest) -> None:
-    """Show a committed step to Prometheus."""
-    run, metrics = manifest.run, manifest.metrics
-    VERSION.labels(run).set(manifest.version)
+def observe(manifests: Sequence[AdapterManifest]) -> None:
+    """Show a committed step to Prometheus; `manifests` are those of its roles, the last one the lead role's."""
+    lead = manifests[-1]
+    VERSION.labels(lead.run).set(lead.version)
+    STEP_SECONDS.observe(lead.metrics["seconds"])
+    for reason in lead.skipped.values():
+        SKIPPED_GROUPS.labels(lead.run, reason).inc()
+    for manifest in manifests:
+        _observe_role(manifest)
+
+
+def _observe_role(manifest: AdapterManifest) -> None:
+    labels, metrics = (manifest.run, manifest.role), manifest.metrics
     for name, gauge in _GAUGES.items():
         if name in metrics:
-            gauge.labels(run).set(metrics[name])
-    TRAINED_TOKENS.labels(run).inc(metrics["tokens"])
-    STEP_SECONDS.observe(metrics["seconds"])
-    for reason in manifest.skipped.values():
-        SKIPPED_GROUPS.labels(run, reason).inc()
+            gauge.labels(*labels).set(metrics[name])
+    TRAINED_TOKENS.labels(*labels).inc(metrics["tokens"])
+    for name, count in metrics.items():
+        if name.startswith(_DROPPED):
+            DROPPED_TOKENS.labels(*labels, name.removeprefix(_DROPPED)).inc(count)

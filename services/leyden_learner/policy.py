@@ -1,4 +1,4 @@
-"""The policy: a frozen base model with one run's LoRA adapter on all its linear layers (arXiv 2106.09685)."""
+"""The policy: a frozen base model and a run's LoRA adapters on all its linear layers (arXiv 2106.09685), one a role."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from leyden_contracts import LoraShape
-from leyden_learner.batch import Sample
 from leyden_learner.compute import DEFAULT, Compute, Precision
 from leyden_learner.forward import Forward, MicroBatch, PaddedForward, Scores, SharedForward, unfit
+from leyden_learner.samples import Sample
 
 log = structlog.get_logger()
 
@@ -28,7 +28,7 @@ class UnknownModel(Exception):
 
 
 class Policy:
-    """Computes logprobs, with gradients for the adapter alone."""
+    """Computes logprobs, with gradients for the adapter in use alone. After construction that is the first role's."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Policy:
         seed: int,
         accelerator: Accelerator,
         compute: Compute = DEFAULT,
+        roles: Sequence[str] = ("policy",),
     ) -> None:
         self._products = torch.bfloat16 if compute.precision is Precision.BFLOAT16 else torch.float32
         base = _load(folder, base_model, self._products)
@@ -49,10 +50,15 @@ class Policy:
             task_type="CAUSAL_LM",
         )
         self._base_model = base_model
+        self._role = roles[0]
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            # peft keeps the adapter in float32, whatever the base is in.
-            self._peft: Any = get_peft_model(base, config)
+            # peft keeps the adapters in float32, whatever the base is in.
+            self._peft: Any = get_peft_model(base, config, adapter_name=roles[0])
+            for role in roles[1:]:
+                # Each begins as it would alone.
+                torch.manual_seed(seed)
+                self._peft.add_adapter(role, config)
         # Dropout, where a base model has some, would make the first importance ratio differ from 1.
         self._peft.eval()
         if compute.gradient_checkpointing:
@@ -61,10 +67,16 @@ class Policy:
         # Not wrapped for many processes: the trainer adds their gradients up itself, once a step.
         self._peft.to(self._device)
         self._forward = _choose_forward(base, compute, self._device, self._products)
+        self.use(roles[0])
+
+    def use(self, role: str) -> None:
+        """Let `role`'s adapter be the one that is meant from now on."""
+        self._peft.set_adapter(role)
+        self._role = role
 
     @property
     def parameters(self) -> dict[str, Tensor]:
-        """What is trained, by name, in a fixed order."""
+        """What is trained of the adapter in use, by name, in a fixed order."""
         return {name: weight for name, weight in self._peft.named_parameters() if weight.requires_grad}
 
     def micro_batches(self, samples: Sequence[Sample], token_limit: int) -> list[MicroBatch]:
@@ -79,6 +91,11 @@ class Policy:
         """Return logprobs of all responses and, if asked, entropies; both carry gradients for the adapter."""
         with self._mixed():
             return self._forward.scores(samples, entropy)
+
+    def frozen_logprobs(self, samples: Sequence[Sample], adapter: bool = True) -> Tensor:
+        """Return what `response_logprobs` does, without gradients; by the base model where `adapter` is false."""
+        with self._plain(adapter):
+            return self._forward.scores(samples).logprobs
 
     def sequence_logprobs(self, token_ids: Sequence[int], adapter: bool = True) -> list[float]:
         """Return logprobs of tokens 2..T at temperature 1; of the base model where `adapter` is false."""
@@ -105,18 +122,18 @@ class Policy:
 
     def adapter_state(self) -> dict[str, Tensor]:
         """Return the adapter's weights under the names that peft and vLLM read."""
-        return get_peft_model_state_dict(self._peft, save_embedding_layers=False)
+        return get_peft_model_state_dict(self._peft, adapter_name=self._role, save_embedding_layers=False)
 
     def load_adapter_state(self, state: dict[str, Tensor]) -> None:
         """Replace the adapter's weights. Raises ValueError where they do not fit."""
         expected = {name: tuple(weight.shape) for name, weight in self.adapter_state().items()}
         if {name: tuple(weight.shape) for name, weight in state.items()} != expected:
             raise ValueError("the adapter's weights do not fit the base model and the run's LoRA shape")
-        set_peft_model_state_dict(self._peft, state)
+        set_peft_model_state_dict(self._peft, state, adapter_name=self._role)
 
     def adapter_config(self) -> bytes:
         """Return `adapter_config.json`; the same bytes for the same run."""
-        config = self._peft.peft_config["default"].to_dict()
+        config = self._peft.peft_config[self._role].to_dict()
         # peft lists every module by its path here; engines expect the short names.
         modules = sorted({name.rpartition(".")[2] for name in config["target_modules"]})
         config |= {"inference_mode": True, "target_modules": modules, "base_model_name_or_path": self._base_model}

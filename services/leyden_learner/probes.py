@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from leyden_contracts import Probe
-from leyden_learner.batch import Rollout
 from leyden_learner.policy import Policy
+from leyden_learner.rollouts import Rollout
 
 COUNT = 3
 LENGTH = 128
@@ -24,14 +24,14 @@ LIKELIEST = 5
 """Far fewer than the 20 tokens that a replica lists, so that rounding cannot push one of them off its list."""
 
 
-def choose_probes(rollouts: Sequence[Rollout], vocabulary: int, seed: int) -> list[list[int]]:
-    """Return `COUNT` different token sequences: the ends of real calls, or random tokens where those are few.
+def choose_probes(rollouts: Sequence[Rollout], role: str, vocabulary: int, seed: int) -> list[list[int]]:
+    """Return `COUNT` different token sequences: the ends of real calls of `role`, or random tokens if they are few.
 
     The same arguments give the same probes.
     """
     chosen: list[list[int]] = []
-    for rollout in rollouts:
-        call = rollout.calls[-1]
+    lasts = [own[-1] for rollout in rollouts if (own := [call for call in rollout.calls if call.role == role])]
+    for call in lasts:
         packed = call.prompt_token_ids + call.response_token_ids
         tokens = np.frombuffer(packed, dtype="<i4")[-LENGTH:].tolist()
         if len(chosen) < COUNT and len(tokens) >= 2 and tokens not in chosen:

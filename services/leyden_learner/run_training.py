@@ -17,7 +17,7 @@ from leyden_learner.compute import DEFAULT, Compute
 from leyden_learner.groups import GroupReader
 from leyden_learner.metrics import observe
 from leyden_learner.policy import UnknownModel
-from leyden_learner.probes import begin_probes, choose_probes, finish_probes
+from leyden_learner.probes import Begun, begin_probes, choose_probes, finish_probes
 from leyden_learner.trainer import Trainer
 from leyden_ledger import Ledger, RunState, RunSummary
 from leyden_runtime.failpoints import failpoint
@@ -57,6 +57,7 @@ class RunTraining:
         self._run = str(spec.id)
         self._trainer = trainer
         self._newest = history[-1] if history else None
+        """Of the lead role."""
         consumed = [group for manifest in history for group in manifest.groups]
         self._groups_consumed = len(consumed)
         self._reader = GroupReader(around.ledger, around.store, self._run, consumed)
@@ -95,35 +96,51 @@ class RunTraining:
 
     def _train(self, groups: list[Group], trajectories: list[list[Trajectory]]) -> AdapterManifest:
         """Take the step and commit it as one checkpoint."""
-        trainer, ids = self._trainer, [group.id for group in groups]
-        batch = trainer.build_batch(list(zip(ids, trajectories, strict=True)))
-        probes = begin_probes(trainer.policy, self._probe_tokens(batch))
+        trainer = self._trainer
+        batch = trainer.build_batch([(group.id, own) for group, own in zip(groups, trajectories, strict=True)])
+        probes = {role: self._begin_probes(role, batch) for role in trainer.roles}
         metrics = trainer.step(batch)
-        files = trainer.files()
+        # The lead role is the first by name, and its manifest comes last.
+        parts = [self._part(role, batch, metrics[role], probes[role]) for role in reversed(trainer.roles)]
+        checkpoint.commit(self._around.store, parts)
+        manifests = [manifest for manifest, _ in parts]
+        observe(manifests)
+        for one in manifests:
+            shown = {name: round(value, 4) for name, value in one.metrics.items()}
+            where = {"run": self._run, "role": one.role, "version": one.version}
+            log.info("version_committed", skipped=len(one.skipped), **where, **shown)
+        return manifests[-1]
+
+    def _begin_probes(self, role: str, batch: Batch) -> list[Begun]:
+        policy = self._trainer.policy
+        policy.use(role)
+        tokens = choose_probes(batch.rollouts, role, policy.vocabulary, self._spec.seed)
+        if not batch.rollouts and self._newest:
+            last = checkpoint.read_manifest(self._around.store, self._run, role, self._newest.version)
+            tokens = [probe.token_ids for probe in last.probes]
+        return begin_probes(policy, tokens)
+
+    def _part(
+        self, role: str, batch: Batch, metrics: dict[str, float], probes: list[Begun]
+    ) -> tuple[AdapterManifest, dict[str, bytes]]:
+        """Return a role's part of the checkpoint."""
+        trainer, refused = self._trainer, bool(metrics["refused"])
+        files = trainer.files(role)
         manifest = AdapterManifest(
             run=self._run,
-            role=self._spec.lead_role,
+            role=role,
             version=trainer.version,
             parent=trainer.version - 1,
             files=checkpoint.digests(files),
-            groups=ids,
-            trained_episodes=list(batch.episodes),
-            skipped=batch.skipped,
+            groups=list(batch.groups),
+            trained_episodes=[] if refused else list(batch.episodes),
+            skipped=batch.skipped_if(refused),
             probes=finish_probes(trainer.policy, probes),
             metrics=metrics,
             config=self._spec.algorithm.model_dump(mode="json"),
             created=time.time(),
         )
-        checkpoint.commit(self._around.store, manifest, files)
-        observe(manifest)
-        shown = {name: round(value, 4) for name, value in metrics.items()}
-        log.info("version_committed", run=self._run, version=manifest.version, skipped=len(batch.skipped), **shown)
-        return manifest
-
-    def _probe_tokens(self, batch: Batch) -> list[list[int]]:
-        if not batch.rollouts and self._newest:
-            return [probe.token_ids for probe in self._newest.probes]
-        return choose_probes(batch.rollouts, self._trainer.policy.vocabulary, self._spec.seed)
+        return manifest, files
 
     async def _announce(self) -> None:
         """Tell the ledger of the newest checkpoint; safe to repeat."""
@@ -143,7 +160,9 @@ def _load(around: Surroundings, spec: RunSpec) -> tuple[Trainer, list[AdapterMan
     history = checkpoint.committed(around.store, str(spec.id), spec.lead_role)
     trainer = Trainer(spec, folder, around.device, around.compute)
     if history:
-        trainer.restore(history[-1].version, checkpoint.read_files(around.store, history[-1]))
+        newest = history[-1].version
+        parts = {role: checkpoint.read_manifest(around.store, str(spec.id), role, newest) for role in trainer.roles}
+        trainer.restore(newest, {role: checkpoint.read_files(around.store, one) for role, one in parts.items()})
     return trainer, history
 
 

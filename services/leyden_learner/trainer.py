@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,25 @@ from accelerate import Accelerator
 from safetensors.torch import load, save
 from torch import Tensor
 
-from leyden_algorithms import LOSSES, RatioStats
 from leyden_contracts import RunSpec, Trajectory
-from leyden_learner.batch import Batch, Rules, Sample, build_batch
+from leyden_learner import optimizer_state
+from leyden_learner.batch import Batch, build_batch
 from leyden_learner.compute import DEFAULT, Compute
 from leyden_learner.forward import MicroBatch, share
 from leyden_learner.metrics import batch_metrics
+from leyden_learner.objective import Objective
 from leyden_learner.policy import Policy
+from leyden_learner.rollouts import Rules
+from leyden_learner.samples import Sample
+from leyden_learner.step_tokens import StepTokens
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 OPTIMIZER, RNG = "optimizer.safetensors", "rng.safetensors"
+Metrics = dict[str, float]
 
 
 class Trainer:
-    """The policy, its optimizer and the random numbers of one run, at one version.
+    """The policy, its optimizers and the random numbers of one run, at one version.
 
     Started in several processes by torchrun, each is given the same batches, computes a part of every step, and makes
     the same next version.
@@ -39,60 +44,83 @@ class Trainer:
     ) -> None:
         self.spec = spec
         self.version = 0
+        self.roles = spec.trained_roles
+        self.objective = Objective(spec.algorithm)
         self._accelerator = Accelerator(cpu=device == "cpu")
         shape = spec.algorithm.lora
-        self.policy = Policy(folder, spec.base_model, shape, spec.seed, self._accelerator, compute)
-        self._optimizer: Any = self._accelerator.prepare_optimizer(
-            torch.optim.AdamW(list(self.policy.parameters.values()), lr=spec.algorithm.learning_rate, weight_decay=0.0)
-        )
+        self.policy = Policy(folder, spec.base_model, shape, spec.seed, self._accelerator, compute, self.roles)
+        self._optimizers = {role: self._new_optimizer(role) for role in self.roles}
         self._generator = torch.Generator().manual_seed(spec.seed)
+
+    def _new_optimizer(self, role: str) -> Any:
+        self.policy.use(role)
+        weights, rate = list(self.policy.parameters.values()), self.spec.algorithm.learning_rate
+        return self._accelerator.prepare_optimizer(torch.optim.AdamW(weights, lr=rate, weight_decay=0.0))
 
     def build_batch(self, groups: Sequence[tuple[str, Sequence[Trajectory]]]) -> Batch:
         """Return what the next step trains on; draws from the run's random numbers."""
-        rules = Rules(self.spec.algorithm, self.spec.lead_role, self.version, self.policy.vocabulary)
-        return build_batch(groups, rules, self._generator)
+        rules = Rules(self.spec.algorithm, self.roles, self.version, self.policy.vocabulary)
+        return build_batch(groups, rules, self.objective, self._generator)
 
-    def step(self, batch: Batch) -> dict[str, float]:
-        """Make the next version from `batch`, and return metrics.
+    def step(self, batch: Batch) -> dict[str, Metrics]:
+        """Make the next version of every role from `batch`, and return metrics by role.
 
-        The weights stay as they are where no group gave a signal, or where the loss or the gradient is not finite
-        (`refused` is then 1).
+        A role's weights stay as they are where it has no samples. All of them stay where one role's loss or gradient
+        is not finite (`refused` is then 1).
         """
         started = time.perf_counter()
-        metrics = batch_metrics(batch, self.version)
-        if batch.samples:
-            metrics |= self._update(batch.samples)
+        metrics = {role: batch_metrics(batch, role, self.version) for role in self.roles}
+        own = {role: batch.of(role) for role in self.roles}
+        for role in self.roles:
+            if own[role]:
+                metrics[role] |= self._gradients(role, own[role])
+        # One step on a broken number would spoil the weights for ever.
+        sound = all(math.isfinite(found.get(name, 0)) for found in metrics.values() for name in ("loss", "grad_norm"))
+        for role, optimizer in self._optimizers.items():
+            if sound and own[role]:
+                optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         self.version += 1
-        return metrics | {"seconds": time.perf_counter() - started}
+        last = {"refused": float(not sound), "seconds": time.perf_counter() - started}
+        # JSON knows no infinity: what is not finite is left out.
+        return {
+            role: {name: value for name, value in (found | last).items() if math.isfinite(value)}
+            for role, found in metrics.items()
+        }
 
-    def _update(self, samples: Sequence[Sample]) -> dict[str, float]:
-        algorithm = self.spec.algorithm
-        lengths = torch.tensor([sample.sampled_logprobs.numel() for sample in samples])
-        ends = lengths.cumsum(0).tolist()
-        logprobs_T = torch.zeros(ends[-1])
+    def _gradients(self, role: str, samples: Sequence[Sample]) -> Metrics:
+        """Leave the role's clipped gradients in its weights; return what was measured, finite or not."""
+        self.policy.use(role)
+        objective, step, parts = self.objective, StepTokens(samples), self._own_parts(samples)
+        if objective.needs_old:
+            step.old_T = self._frozen(step, parts, adapter=True)
+        base_T = self._frozen(step, parts, adapter=False) if objective.needs_base else None
+        current_T, entropies_T = torch.zeros_like(step.sampled_T), torch.zeros_like(step.sampled_T)
         total = torch.zeros((), dtype=torch.float64)
-        for part in self._own_parts(samples):
-            logprobs = self.policy.response_logprobs([samples[i] for i in part.samples])
-            # Divided by the tokens of all processes: the sum of their gradients is then that of the whole batch.
-            loss = self._losses(logprobs, [samples[i] for i in part.samples]).sum() / ends[-1]
+        for part in parts:
+            at_T = step.places(part)
+            scores = self.policy.response_scores(step.own(part), objective.needs_entropy)
+            base = None if base_T is None else base_T[at_T].to(scores.logprobs.device)
+            # Divided by the totals of all processes: the sum of their gradients is then that of the whole batch.
+            loss = objective.share(step.tokens(part, scores.logprobs), step.totals, base, scores.entropy)
             self._accelerator.backward(loss)
             total += loss.item()
-            for i, own in zip(
-                part.samples, logprobs.detach().cpu().split(lengths[list(part.samples)].tolist()), strict=True
-            ):
-                logprobs_T[ends[i] - own.numel() : ends[i]] = own
-        self._add_up(logprobs_T, total)
-        norm = float(self._accelerator.clip_grad_norm_(self.policy.parameters.values(), algorithm.max_grad_norm))
-        stats = RatioStats(algorithm.clip_low, algorithm.clip_high)
-        stats.add(logprobs_T, *_sampled(samples))
-        metrics = {"loss": float(total), "grad_norm": norm, "tokens": float(ends[-1]), **stats.metrics()}
-        # One step on a broken number would spoil the weights for ever.
-        sound = math.isfinite(norm) and math.isfinite(total)
-        if sound:
-            self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        # JSON knows no infinity: what is not finite is left out.
-        return {name: value for name, value in metrics.items() if math.isfinite(value)} | {"refused": float(not sound)}
+            current_T[at_T] = scores.logprobs.detach().cpu()
+            if scores.entropy is not None:
+                entropies_T[at_T] = scores.entropy.detach().cpu()
+        weights = self.policy.parameters
+        self._add_up(list(weights.values()), current_T, entropies_T, total)
+        norm = float(self._accelerator.clip_grad_norm_(weights.values(), self.spec.algorithm.max_grad_norm))
+        found = {"loss": float(total), "grad_norm": norm, "tokens": float(step.totals.tokens)}
+        return found | step.measure(objective, current_T, entropies_T if objective.needs_entropy else None)
+
+    def _frozen(self, step: StepTokens, parts: Sequence[MicroBatch], adapter: bool) -> Tensor:
+        """Return logprobs of all samples before the step, shape [T]; by the base model where `adapter` is false."""
+        found_T = torch.zeros_like(step.sampled_T)
+        for part in parts:
+            found_T[step.places(part)] = self.policy.frozen_logprobs(step.own(part), adapter).cpu()
+        self._add_up([], found_T)
+        return found_T
 
     def _own_parts(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         """Return the passes that this process computes."""
@@ -104,63 +132,34 @@ class Trainer:
             parts = self.policy.micro_batches(samples, fair)
         return share(parts, processes)[self._accelerator.process_index]
 
-    def _losses(self, logprobs: Tensor, samples: Sequence[Sample]) -> Tensor:
-        """Return the loss of each of the samples' response tokens."""
-        algorithm = self.spec.algorithm
-        sampled, advantages_T = (one.to(logprobs.device) for one in _sampled(samples))
-        loss: Callable[..., Tensor] = LOSSES[algorithm.loss]
-        return loss(logprobs, sampled, advantages_T, algorithm.clip_low, algorithm.clip_high)
-
-    def _add_up(self, *sums: Tensor) -> None:
-        """Make the gradients and `sums` those of all processes together; in place."""
+    def _add_up(self, weights: Sequence[Tensor], *sums: Tensor) -> None:
+        """Make the gradients of `weights`, and `sums`, those of all processes together; in place."""
         if self._accelerator.num_processes == 1:
             return
-        weights = list(self.policy.parameters.values())
-        parts = [weight.grad if weight.grad is not None else torch.zeros_like(weight) for weight in weights]
-        # As one vector: a message for each of hundreds of small matrices would cost more than the matrices.
-        whole = self._accelerator.reduce(torch.cat([part.flatten() for part in parts]), reduction="sum")
-        for weight, part in zip(weights, whole.split([weight.numel() for weight in weights]), strict=True):
-            weight.grad = part.view_as(weight)
+        if weights:
+            parts = [weight.grad if weight.grad is not None else torch.zeros_like(weight) for weight in weights]
+            # As one vector: a message for each of hundreds of small matrices would cost more than the matrices.
+            whole = self._accelerator.reduce(torch.cat([part.flatten() for part in parts]), reduction="sum")
+            for weight, part in zip(weights, whole.split([weight.numel() for weight in weights]), strict=True):
+                weight.grad = part.view_as(weight)
         for one in sums:
             one.copy_(self._accelerator.reduce(one.to(self._accelerator.device), reduction="sum"))
 
-    def files(self) -> dict[str, bytes]:
-        """Return the whole state as a checkpoint's files; peft and vLLM load the adapter's two."""
+    def files(self, role: str) -> dict[str, bytes]:
+        """Return a role's whole state as a checkpoint's files; peft and vLLM load the adapter's two."""
+        self.policy.use(role)
         return {
-            ADAPTER: save(_plain(self.policy.adapter_state()), metadata={"format": "pt"}),
+            ADAPTER: save(optimizer_state.plain(self.policy.adapter_state()), metadata={"format": "pt"}),
             ADAPTER_CONFIG: self.policy.adapter_config(),
-            OPTIMIZER: save(_plain(self._optimizer_state())),
+            OPTIMIZER: optimizer_state.dump(self._optimizers[role], list(self.policy.parameters)),
             RNG: save({"generator": self._generator.get_state()}),
         }
 
-    def restore(self, version: int, files: dict[str, bytes]) -> None:
-        """Go back to the state that `files` returned at `version`. Raises ValueError where they do not fit."""
-        self.policy.load_adapter_state(load(files[ADAPTER]))
-        self._load_optimizer_state(load(files[OPTIMIZER]))
-        self._generator.set_state(load(files[RNG])["generator"])
+    def restore(self, version: int, files: dict[str, dict[str, bytes]]) -> None:
+        """Go back to what `files` returned of each role at `version`. Raises ValueError where they do not fit."""
+        for role in self.roles:
+            self.policy.use(role)
+            self.policy.load_adapter_state(load(files[role][ADAPTER]))
+            optimizer_state.restore(self._optimizers[role], list(self.policy.parameters), files[role][OPTIMIZER])
+            self._generator.set_state(load(files[role][RNG])["generator"])
         self.version = version
-
-    def _optimizer_state(self) -> dict[str, Tensor]:
-        states = self._optimizer.state_dict()["state"]
-        names = list(self.policy.parameters)
-        return {f"{names[i]}:{field}": value for i, state in states.items() for field, value in state.items()}
-
-    def _load_optimizer_state(self, tensors: dict[str, Tensor]) -> None:
-        index = {name: i for i, name in enumerate(self.policy.parameters)}
-        states: dict[int, dict[str, Tensor]] = {}
-        for key, value in tensors.items():
-            name, _, field = key.rpartition(":")
-            states.setdefault(index[name], {})[field] = value
-        whole = self._optimizer.state_dict()
-        self._optimizer.load_state_dict({"state": states, "param_groups": whole["param_groups"]})
-
-
-def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
-
-
-def _sampled(samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-    """Return, for each response token, its logprob as sampled and its advantage, both of shape [T]."""
-    lengths = torch.tensor([sample.sampled_logprobs.numel() for sample in samples])
-    advantages = torch.tensor([sample.advantage for sample in samples], dtype=torch.float32)
-    return torch.cat([sample.sampled_logprobs for sample in samples]), torch.repeat_interleave(advantages, lengths)

@@ -50,7 +50,7 @@ class TimedTrainer(Trainer):
 
     stepped_ns = 0
 
-    def step(self, batch: Batch) -> dict[str, float]:
+    def step(self, batch: Batch) -> dict[str, dict[str, float]]:
         """See `Trainer.step`. The clock is that of the spans."""
         assert batch.samples, "without a signal there would be no new weights"
         metrics = super().step(batch)
@@ -164,7 +164,7 @@ def _unavoidable(parts: Parts, version: int) -> dict[str, float]:
         now = time.perf_counter()
         times[name], start = (now - start) * 1000, now
 
-    files = parts.trainer.files()
+    files = parts.trainer.files("policy")
     lap("save")
     adapter = {name: files[name] for name in (ADAPTER, ADAPTER_CONFIG)}
     checkpoint.digests(adapter)

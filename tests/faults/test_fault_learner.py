@@ -11,7 +11,7 @@ STEPS = 3
 
 @pytest.mark.faults
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", ["learner.committed=kill", "learner.published=kill@2"])
+@pytest.mark.parametrize("point", ["learner.written=kill", "learner.committed=kill", "learner.published=kill@2"])
 def test_killed_after_each_commit(point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A learner that starts again announces its newest version: the second passage is the step that it then takes.
     monkeypatch.setenv("LEYDEN_FAILPOINTS", point)

@@ -4,8 +4,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from leyden_learner.batch import Sample
 from leyden_learner.forward.tree import Forest
+from leyden_learner.samples import Sample
 
 _few = st.lists(st.integers(0, 2), min_size=1, max_size=4)
 

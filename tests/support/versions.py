@@ -72,7 +72,7 @@ class Writer:
             config={},
             created=time.time(),
         )
-        checkpoint.commit(self._store, manifest, files)
+        checkpoint.commit(self._store, [(manifest, files)])
         await self._ledger.training.publish(RUN, self._version)
         return adapter_name(RUN, "policy", self._version)
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leyden_learner.batch import Sample
 from leyden_learner.forward.packing import MicroBatch
 from leyden_learner.forward.rows import Row, cut_rows, make_rows
 from leyden_learner.forward.scores import Scores
+from leyden_learner.samples import Sample
 
 
 class PaddedForward:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leyden_learner.batch import Sample
+from leyden_learner.samples import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from leyden_learner.batch import Sample
 from leyden_learner.forward.packing import MicroBatch
+from leyden_learner.samples import Sample
 
 
 class Scores(NamedTuple):

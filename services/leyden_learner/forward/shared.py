@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from leyden_learner.batch import Sample
 from leyden_learner.forward.attention import NAME, choose_kernel
 from leyden_learner.forward.head import token_scores
 from leyden_learner.forward.packing import MicroBatch, pack
 from leyden_learner.forward.scores import Scores
 from leyden_learner.forward.tree import plant
+from leyden_learner.samples import Sample
 
 MODELS = ("gemma", "llama", "mistral", "qwen2", "qwen3")
 """Model types whose attention goes through transformers' interface, and whose logits are the head's product alone."""

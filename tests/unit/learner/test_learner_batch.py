@@ -3,19 +3,22 @@
 import pytest
 import torch
 
-from leyden_algorithms import ADVANTAGES
+from leyden_algorithms import COMPARISONS
 from leyden_contracts import Control, Verdict
-from leyden_learner.batch import Rules, build_batch
+from leyden_learner.batch import build_batch
+from leyden_learner.objective import Objective
+from leyden_learner.rollouts import Rules
 from leyden_learner.staleness import is_stale
 from support.learning import VOCABULARY, make_call, make_group, make_spec, make_trajectory
 
 
 def rules(version: int = 0, role: str = "policy", **algorithm: object) -> Rules:
-    return Rules(make_spec(**algorithm).algorithm, role, version, VOCABULARY)
+    return Rules(make_spec(**algorithm).algorithm, (role,), version, VOCABULARY)
 
 
 def build(groups, its_rules=None, seed: int = 0):
-    return build_batch(groups, its_rules or rules(), torch.Generator().manual_seed(seed))
+    its_rules = its_rules or rules()
+    return build_batch(groups, its_rules, Objective(its_rules.algorithm), torch.Generator().manual_seed(seed))
 
 
 def test_each_call_gets_its_episodes_advantage_and_its_own_tokens():
@@ -100,7 +103,7 @@ def test_one_old_call_makes_a_trajectory_stale_and_leaves_its_neighbours():
 
 
 def test_shuffled_rewards_are_the_same_rewards_elsewhere(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(ADVANTAGES, "grpo", lambda credit, rewards: credit)
+    monkeypatch.setitem(COMPARISONS, "grpo", lambda values, groups, members: values)
     groups = [make_group("a", (0, 1, 2, 3)), make_group("b", (4, 5, 6, 7))]
     shuffled = rules(control=Control.SHUFFLED_REWARDS)
 

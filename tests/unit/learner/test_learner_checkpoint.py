@@ -61,7 +61,7 @@ class CrashingStore(LocalStore):
 def test_the_manifest_is_written_last(tmp_path):
     store = CrashingStore(tmp_path)
 
-    commit(store, manifest(), FILES)
+    commit(store, [(manifest(), FILES)])
 
     assert store.writes[-1] == manifest_key(RUN, "policy", 1)
     assert len(store.writes) == 3
@@ -74,21 +74,21 @@ def test_a_crash_before_the_manifest_leaves_no_version_and_can_be_repeated(tmp_p
     store = CrashingStore(tmp_path)
     store.fail_at = fail_at
     with pytest.raises(StoreError):
-        commit(store, manifest(), FILES)
+        commit(store, [(manifest(), FILES)])
     assert committed(store, RUN, "policy") == []
     other = FILES | {"adapter_model.safetensors": b"other weights"}
 
-    commit(store, manifest(files=other), other)
+    commit(store, [(manifest(files=other), other)])
 
     assert read_files(store, committed(store, RUN, "policy")[-1]) == other
 
 
 def test_a_committed_version_is_never_written_over(tmp_path):
     store = LocalStore(tmp_path)
-    commit(store, manifest(), FILES)
+    commit(store, [(manifest(), FILES)])
 
     with pytest.raises(CheckpointTaken):
-        commit(store, manifest(), {"adapter_model.safetensors": b"late"})
+        commit(store, [(manifest(), {"adapter_model.safetensors": b"late"})])
 
     assert read_files(store, committed(store, RUN, "policy")[0]) == FILES
 
@@ -96,14 +96,14 @@ def test_a_committed_version_is_never_written_over(tmp_path):
 def test_versions_come_back_in_numeric_order(tmp_path):
     store = LocalStore(tmp_path)
     for version in (10, 9, 2):
-        commit(store, manifest(version), FILES)
+        commit(store, [(manifest(version), FILES)])
 
     assert [found.version for found in committed(store, RUN, "policy")] == [2, 9, 10]
 
 
 def test_a_changed_byte_is_noticed(tmp_path):
     store = LocalStore(tmp_path)
-    commit(store, manifest(), FILES)
+    commit(store, [(manifest(), FILES)])
     store.put(adapter_prefix(RUN, "policy", 1) + "rng.safetensors", b"nvmbers")
 
     with pytest.raises(CheckpointDamaged, match=r"rng\.safetensors"):

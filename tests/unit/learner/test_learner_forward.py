@@ -15,10 +15,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from leyden_algorithms import ppo_clip_loss
 from leyden_contracts import LoraShape
-from leyden_learner.batch import Sample
 from leyden_learner.compute import DEFAULT, Compute, Precision
 from leyden_learner.forward import tree
 from leyden_learner.policy import Policy, UnknownModel
+from leyden_learner.samples import Sample
 from support.forest import make_samples
 
 PADDED = Compute(shared_prefixes=False)

@@ -16,10 +16,10 @@ def rollouts(trainer: Trainer, prompt: tuple = (1, 2, 3)):
 def test_probes_are_real_calls_and_always_the_same(tiny_llama: Path):
     trainer = Trainer(make_spec(), tiny_llama, "cpu")
 
-    chosen = choose_probes(rollouts(trainer), VOCABULARY, seed=0)
+    chosen = choose_probes(rollouts(trainer), "policy", VOCABULARY, seed=0)
 
     assert chosen == [[1, 2, 3, 4, 9], [1, 2, 3, 5, 9], [1, 2, 3, 6, 9]]
-    assert chosen == choose_probes(rollouts(trainer), VOCABULARY, seed=0)
+    assert chosen == choose_probes(rollouts(trainer), "policy", VOCABULARY, seed=0)
 
 
 def test_probes_are_short_different_and_never_missing(tiny_llama: Path):
@@ -27,7 +27,7 @@ def test_probes_are_short_different_and_never_missing(tiny_llama: Path):
     twins = make_group("a", (1, 0, 0, 0), response=(7, 8), prompt=tuple(range(1, 60)) * 4)
     same = trainer.build_batch([twins]).rollouts
 
-    chosen, without = choose_probes(same, VOCABULARY, 0), choose_probes([], VOCABULARY, 0)
+    chosen, without = choose_probes(same, "policy", VOCABULARY, 0), choose_probes([], "policy", VOCABULARY, 0)
 
     assert len(chosen) == len(without) == COUNT
     assert len({tuple(tokens) for tokens in chosen}) == COUNT
@@ -41,7 +41,7 @@ def test_each_version_says_what_it_its_parent_and_the_base_think(tiny_llama: Pat
     versions = []
     for _ in range(2):
         batch = trainer.build_batch([make_group("a", (1, 0, 0, 0), version=trainer.version)])
-        probes = begin_probes(trainer.policy, choose_probes(batch.rollouts, VOCABULARY, 0))
+        probes = begin_probes(trainer.policy, choose_probes(batch.rollouts, "policy", VOCABULARY, 0))
         trainer.step(batch)
         versions.append(finish_probes(trainer.policy, probes))
 

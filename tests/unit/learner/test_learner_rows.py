@@ -2,8 +2,8 @@
 
 import torch
 
-from leyden_learner.batch import Sample
 from leyden_learner.forward.rows import Row, cut_rows, make_rows
+from leyden_learner.samples import Sample
 
 
 def sample(*tokens: int, response: int = 2) -> Sample:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from leyden_learner.batch import Sample
 from leyden_learner.policy import UnknownModel
+from leyden_learner.samples import Sample
 from leyden_learner.trainer import ADAPTER, ADAPTER_CONFIG, OPTIMIZER, Trainer
 from support.learning import VOCABULARY, make_call, make_group, make_spec, make_trajectory
 
@@ -23,7 +23,7 @@ def groups(version: int = 0) -> list:
 
 
 def step(trainer: Trainer) -> dict[str, float]:
-    return trainer.step(trainer.build_batch(groups(trainer.version)))
+    return trainer.step(trainer.build_batch(groups(trainer.version)))["policy"]
 
 
 def response_logprob(trainer: Trainer, prompt: tuple, response: tuple) -> float:
@@ -85,7 +85,7 @@ def test_the_loss_is_the_token_level_mean_of_the_clipped_ratio(tiny_llama: Path)
             ratio = math.exp(logprob + math.log(VOCABULARY))
             losses.append(-min(ratio * advantage, min(max(ratio, 0.8), 1.28) * advantage))
 
-    metrics = trainer.step(trainer.build_batch([("a", group)]))
+    metrics = trainer.step(trainer.build_batch([("a", group)]))["policy"]
 
     assert metrics["loss"] == pytest.approx(sum(losses) / 5, rel=1e-4)
     assert metrics["tokens"] == 5
@@ -95,7 +95,7 @@ def test_the_size_of_micro_batches_does_not_change_the_step(tiny_llama: Path):
     whole, parts = make_trainer(tiny_llama), make_trainer(tiny_llama, micro_batch_tokens=64)
     long = [make_group(name, (1, 0, 1, 0), prompt=tuple(range(1, 30))) for name in "ab"]
 
-    metrics = [trainer.step(trainer.build_batch(long)) for trainer in (whole, parts)]
+    metrics = [trainer.step(trainer.build_batch(long))["policy"] for trainer in (whole, parts)]
 
     assert metrics[0]["grad_norm"] == pytest.approx(metrics[1]["grad_norm"], rel=1e-4)
     assert metrics[0]["loss"] == pytest.approx(metrics[1]["loss"], abs=1e-5)
@@ -110,7 +110,7 @@ def test_on_policy_the_ratio_is_one(tiny_llama: Path):
         logprobs = trainer.policy.sequence_logprobs([*prompt, *answer])[2:]
         group.append(make_trajectory("c", i, i, [make_call(f"c.{i}", response=answer, logprobs=logprobs, version=1)]))
 
-    metrics = trainer.step(trainer.build_batch([("c", group)]))
+    metrics = trainer.step(trainer.build_batch([("c", group)]))["policy"]
 
     assert metrics["ratio_mean"] == pytest.approx(1, abs=1e-5)
     assert metrics["kl"] == pytest.approx(0, abs=1e-6)
@@ -127,7 +127,7 @@ def test_a_rewarded_response_becomes_likelier_and_the_others_rarer(tiny_llama: P
             make_trajectory("a", i, float(i == 0), [make_call(f"a.{i}", response=(4 + i, 9), logprobs=logprobs)])
         )
 
-    trainer.step(trainer.build_batch([("a", group)]))
+    trainer.step(trainer.build_batch([("a", group)]))["policy"]
 
     after = [response_logprob(trainer, (1, 2, 3), (4 + i, 9)) for i in range(4)]
     assert after[0] > before[0]
@@ -147,7 +147,7 @@ def test_only_the_adapter_is_trained(tiny_llama: Path):
 
 
 def test_the_adapter_covers_all_linear_layers_and_is_reproducible(tiny_llama: Path):
-    one, again = make_trainer(tiny_llama).files(), make_trainer(tiny_llama).files()
+    one, again = make_trainer(tiny_llama).files("policy"), make_trainer(tiny_llama).files("policy")
     config = json.loads(one[ADAPTER_CONFIG])
 
     assert one == again
@@ -155,7 +155,7 @@ def test_the_adapter_covers_all_linear_layers_and_is_reproducible(tiny_llama: Pa
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
     assert config["base_model_name_or_path"] == "tiny"
-    assert one[ADAPTER] != make_trainer(tiny_llama, seed=1).files()[ADAPTER]
+    assert one[ADAPTER] != make_trainer(tiny_llama, seed=1).files("policy")[ADAPTER]
 
 
 def test_peft_loads_the_adapter_and_computes_the_same(tiny_llama: Path, tmp_path: Path):
@@ -164,7 +164,7 @@ def test_peft_loads_the_adapter_and_computes_the_same(tiny_llama: Path, tmp_path
 
     trainer = make_trainer(tiny_llama)
     step(trainer)
-    for name, data in trainer.files().items():
+    for name, data in trainer.files("policy").items():
         (tmp_path / name).write_bytes(data)
 
     loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_llama), str(tmp_path)).eval()
@@ -183,62 +183,62 @@ def test_a_restored_trainer_continues_bit_for_bit(tiny_llama: Path):
         step(trainer)
         step(trainer)
     resumed = make_trainer(tiny_llama, control="shuffled_rewards")
-    resumed.restore(halves.version, halves.files())
+    resumed.restore(halves.version, {"policy": halves.files("policy")})
 
     for trainer in (straight, resumed):
         for _ in range(3):
             step(trainer)
 
     assert resumed.version == straight.version == 5
-    assert resumed.files() == straight.files()
+    assert resumed.files("policy") == straight.files("policy")
 
 
 def test_restore_refuses_an_adapter_of_another_shape(tiny_llama: Path):
     other = make_trainer(tiny_llama, lora={"rank": 4})
 
     with pytest.raises(ValueError, match="LoRA shape"):
-        make_trainer(tiny_llama).restore(1, other.files())
+        make_trainer(tiny_llama).restore(1, {"policy": other.files("policy")})
 
 
 def test_a_learning_rate_of_zero_changes_nothing(tiny_llama: Path):
     trainer = make_trainer(tiny_llama, learning_rate=0)
-    before = trainer.files()[ADAPTER]
+    before = trainer.files("policy")[ADAPTER]
 
     metrics = step(trainer)
 
     assert metrics["grad_norm"] > 0
-    assert trainer.files()[ADAPTER] == before
+    assert trainer.files("policy")[ADAPTER] == before
 
 
 def test_a_batch_without_signal_makes_a_version_with_the_same_weights(tiny_llama: Path):
     trainer = make_trainer(tiny_llama)
     step(trainer)
-    before = trainer.files()
+    before = trainer.files("policy")
 
-    metrics = trainer.step(trainer.build_batch([make_group("a", (1, 1), version=1), ("b", [])]))
+    metrics = trainer.step(trainer.build_batch([make_group("a", (1, 1), version=1), ("b", [])]))["policy"]
 
     assert trainer.version == 2
-    assert trainer.files() == before
+    assert trainer.files("policy") == before
     assert (metrics["reward_mean"], metrics["success"], metrics["tokens"]) == (1, 1, 0)
 
 
 def test_a_step_that_is_not_finite_is_refused(tiny_llama: Path):
     trainer = make_trainer(tiny_llama)
-    before = trainer.files()
+    before = trainer.files("policy")
     batch = trainer.build_batch([make_group("a", (1, 0), logprobs=(math.nan, -1.0))])
 
-    metrics = trainer.step(batch)
+    metrics = trainer.step(batch)["policy"]
 
     assert metrics["refused"] == 1
     assert all(math.isfinite(value) for value in metrics.values())
-    assert trainer.files() == before
+    assert trainer.files("policy") == before
 
 
 def test_the_optimizers_state_travels_by_parameter_name(tiny_llama: Path):
     trainer = make_trainer(tiny_llama)
     step(trainer)
 
-    saved = load(trainer.files()[OPTIMIZER])
+    saved = load(trainer.files("policy")[OPTIMIZER])
 
     fields = {"step", "exp_avg", "exp_avg_sq"}
     assert set(saved) == {f"{name}:{field}" for name in trainer.policy.parameters for field in fields}
