@@ -1,6 +1,7 @@
 """Where spans become a trajectory: the transitions of one attempt, in call order, with a verdict."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from leyden_contracts import Purpose, Trajectory, Transition, Verdict
 
@@ -17,6 +18,7 @@ def build_trajectory(
     calls: int,
     transitions: Iterable[Transition],
     rewards: Mapping[str, float] | None = None,
+    output: Any = None,
 ) -> Trajectory:
     """Return the trajectory of a closed attempt: `complete` only if calls 1..`calls` are all there.
 
@@ -34,6 +36,7 @@ def build_trajectory(
         calls: how many replies the gateway counted.
         transitions: in any order, doubles allowed.
         rewards: named rewards, if the grader gave several.
+        output: what the agent returned.
 
     Raises:
         ValueError: a transition is of another run, episode or attempt.
@@ -59,4 +62,5 @@ def build_trajectory(
         rewards=dict(rewards or {}),
         verdict=Verdict.COMPLETE if complete else Verdict.INCOMPLETE,
         transitions=ordered,
+        output=output,
     )
