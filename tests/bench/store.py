@@ -164,8 +164,10 @@ def report(costs: dict[str, list[Cost]], stored_bytes: float) -> None:
     show("write_cpu_vs_one_object", ratio("each", "batched", "cpu_us"), "ratio of CPU", baseline=1.0)
     show("bytes_vs_raw", stored_bytes / RAW_BYTES, "bytes stored / bytes of packed arrays", 0.45, 1.0)
     show("read_vs_jsonl", ratio("jsonl", "read", "wall_us"), "ratio of wall time, to numpy arrays", 10, 1.0)
+    show("read_cpu_vs_jsonl", ratio("jsonl", "read", "cpu_us"), "ratio of CPU", baseline=1.0)
     for name, per_transition in costs.items():
         show(f"{name}_us", median(cost.wall_us for cost in per_transition), "us a transition")
+        show(f"{name}_cpu_us", median(cost.cpu_us for cost in per_transition), "us of CPU a transition")
 
 
 def merge_ratio(episodes: int = 100) -> float:

@@ -61,6 +61,7 @@ _NO_CALL: dict[str, Any] = {
 _IDENTITY = ("run", "episode", "attempt")
 _TOKENS = ("prompt_token_ids", "response_token_ids", "response_logprobs")
 _CALL_FIELDS = set(Transition.model_fields)
+_new, _set = Transition.__new__, object.__setattr__
 
 
 class UnreadableBatch(ValueError):
@@ -177,9 +178,9 @@ def _call(fields: dict[str, Any]) -> Transition:
 
     It does what pydantic's `model_construct` does, which takes most of the time of reading a batch.
     """
-    call = Transition.__new__(Transition)
-    object.__setattr__(call, "__dict__", fields)
-    object.__setattr__(call, "__pydantic_fields_set__", _CALL_FIELDS)
-    object.__setattr__(call, "__pydantic_extra__", None)
-    object.__setattr__(call, "__pydantic_private__", None)
+    call = _new(Transition)
+    _set(call, "__dict__", fields)
+    _set(call, "__pydantic_fields_set__", _CALL_FIELDS)
+    _set(call, "__pydantic_extra__", None)
+    _set(call, "__pydantic_private__", None)
     return call
