@@ -466,6 +466,18 @@ async def test_what_the_rebuilt_ledger_counts_on_is_kept(
     assert stored(store) == {episode: trajectories[0]}
 
 
+async def test_what_may_be_archived_is_kept(collector: Collector, ledger: Ledger, store: LocalStore) -> None:
+    (episode,) = await running(ledger)
+    await collector.receive(*calls_of())
+    await close(ledger, episode)
+    batch, _ = await built(collector, ledger)
+    await lose_ledger(ledger)
+    # The episodes of an archived run are no longer here to say which batch they are in.
+    await ledger.redis.hset(key(RUN, "run"), "archive", 1)
+    assert await collector.assembler._assemble(batch) == {"written": 1}
+    assert list(stored(store)) == [episode]
+
+
 async def test_of_two_attempts_in_the_store_the_later_one_counts(
     collector: Collector, ledger: Ledger, store: LocalStore
 ) -> None:
