@@ -17,6 +17,7 @@ from leyden_ledger.invariants import INVARIANTS, Facts, Violation
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.store import key
 from leyden_storage import ObjectNotFound, ObjectStore, StoreError
+from leyden_storage.expiry import expired_episodes
 from leyden_storage.keys import adapter_prefix, adapter_versions, manifest_key, trajectories_prefix, trajectory_key
 from leyden_storage.trajectories import decode_trajectory
 from leyden_storage.uploads import read_upload
@@ -60,6 +61,7 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
         leased=frozenset(await ledger.redis.zrange(key(run, "leases"), 0, -1)),
         rewarded=rewarded,
         trajectories=trajectories,
+        expired=await asyncio.to_thread(lambda: frozenset(one.id for one in expired_episodes(store, run))),
         manifests=manifests,
         digests=digests,
         replicas=tuple(await ledger.replicas.list()),

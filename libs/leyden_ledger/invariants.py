@@ -52,6 +52,8 @@ class Facts:
     """Episodes whose ledger entry holds a reward."""
     trajectories: Mapping[str, Trajectory]
     """By object key."""
+    expired: frozenset[str]
+    """Episodes whose trajectories may be gone by the run's retention."""
     manifests: Mapping[int, AdapterManifest]
     digests: Mapping[int, Mapping[str, str]]
     """Version -> file -> sha256 of what is stored."""
@@ -84,7 +86,7 @@ def endings(facts: Facts) -> Iterator[Violation]:
 
 def transitions(facts: Facts) -> Iterator[Violation]:
     """I2: every transition is stored exactly once, and only the winning attempt's."""
-    stored = {trajectory.episode for trajectory in facts.trajectories.values()}
+    stored = {trajectory.episode for trajectory in facts.trajectories.values()} | facts.expired
     for name, trajectory in facts.trajectories.items():
         for message in _unlike(trajectory, facts.episodes.get(trajectory.episode)):
             yield Violation("I2", name, message)
@@ -126,6 +128,8 @@ def batches(facts: Facts) -> Iterator[Violation]:
     for version, manifest in facts.manifests.items():
         for episode in manifest.trained_episodes:
             trajectory = by_episode.get(episode)
+            if trajectory is None and episode in facts.expired:
+                continue
             if trajectory is None or trajectory.purpose != "train":
                 yield Violation(
                     "I3", episode, f"version {version} was trained on it, but it is no stored training data"

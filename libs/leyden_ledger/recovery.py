@@ -1,8 +1,8 @@
 """Rebuilding a lost ledger from the object store (DESIGN section 5).
 
 What is known there: runs, uploads, trajectories and checkpoints. So every episode with a stored trajectory has
-succeeded, every group in a checkpoint is consumed, evaluations and promotions are as they were, and all else runs
-again. An attempt from before the loss may still
+succeeded, every group in a checkpoint is consumed, evaluations and promotions are as they were, episodes whose
+trajectories are gone by retention are as recorded, and all else runs again. An attempt from before the loss may still
 be under way: the attempts after it are numbered from a higher number on, so that it stays fenced.
 """
 
@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from leyden_contracts import AdapterManifest, RunSpec, StoredUpload, Trajectory, group_id
+from leyden_contracts import AdapterManifest, Episode, EpisodeState, RunSpec, StoredUpload, Trajectory, group_id
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.uploads import NewGroup, NewUpload
 from leyden_storage import ObjectStore
+from leyden_storage.expiry import expired_episodes
 from leyden_storage.keys import (
     adapter_versions,
     cancelled_key,
@@ -57,6 +58,8 @@ class _Known:
     manifests: list[AdapterManifest]
     stored: dict[str, list[str]] = field(default_factory=dict)
     """Group -> keys of its trajectories."""
+    expired: dict[str, list[Episode]] = field(default_factory=dict)
+    """Group -> its episodes, of the groups whose trajectories are gone by the run's retention."""
 
     @property
     def consumed(self) -> list[str]:
@@ -126,6 +129,8 @@ def _read(store: ObjectStore, run: str) -> _Known:
     prefix = trajectories_prefix(run)
     for name in store.list(prefix):
         known.stored.setdefault(name.removeprefix(prefix).split("/")[0], []).append(name)
+    for episode in expired_episodes(store, run):
+        known.expired.setdefault(episode.group, []).append(episode)
     return known
 
 
@@ -137,7 +142,11 @@ async def _register(ledger: Ledger, store: ObjectStore, run: str, upload: Stored
     size, version = asked.samples or 1, asked.policy_version
     new = NewUpload(upload.batch, upload.digest, upload.groups, size, asked.purpose, version)
     await ledger.uploads.register(run, new)
-    begun = {_number(group) for group in {*known.stored, *known.consumed} if _batch(group) == upload.batch[:12]}
+    begun = {
+        _number(group)
+        for group in {*known.stored, *known.consumed, *known.expired}
+        if _batch(group) == upload.batch[:12]
+    }
     if not begun:
         return None
     reader = await asyncio.to_thread(UploadReader, store, run, upload.batch)
@@ -158,11 +167,15 @@ async def _restore_promotions(ledger: Ledger, store: ObjectStore, run: str) -> N
 async def _restore(ledger: Ledger, store: ObjectStore, run: str, known: _Known) -> int:
     consumed = set(known.consumed)
     # The consumed ones first, in their order: the learner counts on it.
-    groups = known.consumed + sorted(set(known.stored) - consumed)
+    groups = known.consumed + sorted({*known.stored, *known.expired} - consumed)
     found = 0
     for start in range(0, len(groups), _READ_AT_ONCE):
         part = groups[start : start + _READ_AT_ONCE]
         for group, trajectories in zip(part, await _trajectories(store, known, part), strict=True):
+            if ended := known.expired.get(group):
+                await ledger.training.restore_ended(run, group, ended)
+                found += sum(episode.state is EpisodeState.SUCCEEDED for episode in ended)
+                continue
             await ledger.training.restore(run, group, trajectories, consumed=group in consumed)
             found += len(trajectories)
     return found

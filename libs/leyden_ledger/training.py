@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from leyden_contracts import Episode, Group, Trajectory, episode_id
+from leyden_contracts import Episode, EpisodeState, Group, Trajectory, episode_id
 from leyden_ledger.episodes import Episodes
 from leyden_ledger.store import PUBLISHED, SERVED, Argument, Scripts, key
 
@@ -37,6 +37,15 @@ class Training:
             index = one.episode.rpartition(".")[2]
             args += [index, one.attempt, repr(one.reward), json.dumps(one.rewards), version, len(one.transitions)]
         await self._scripts.run("restore", run, (group, int(consumed), *args))
+
+    async def restore_ended(self, run: str, group: str, episodes: Sequence[Episode]) -> None:
+        """Say how a group ended whose trajectories are gone by the run's retention: nothing of it runs again."""
+        args: list[Argument] = []
+        for one in episodes:
+            if one.state is EpisodeState.SUCCEEDED:
+                version = "" if one.policy_version is None else one.policy_version
+                args += [one.index, one.attempt, repr(one.reward), "{}", version, one.calls]
+        await self._scripts.run("restore", run, (group, 1, *args))
 
     async def publish(self, run: str, version: int) -> bool:
         """Announce that `version` is committed in the object store; False if that was known."""
