@@ -18,7 +18,6 @@ from redis.exceptions import LockError
 
 from leyden_ledger import Ledger
 from leyden_ledger.archive import archived_parts
-from leyden_runtime.failpoints import failpoint
 from leyden_storage import ObjectStore
 from leyden_storage.expiry import note_ended, write_expired
 from leyden_storage.keys import segments_prefix, trajectories_prefix
@@ -123,7 +122,6 @@ class Keeper:
             record = partial(write_expired, self._store, run, partial(map, self._store.get, parts))
             if not await asyncio.to_thread(record, await self._ledger.keeping.now()):
                 raise _Disturbed
-            failpoint("task_api.expired")
             await self._delete(run, keys, "trajectories", turn)
 
     async def _delete(self, run: str, keys: Sequence[str], kind: str, turn: Lock) -> None:
