@@ -22,7 +22,7 @@ _SKIPPABLE = struct.Struct("<II")
 """Magic number and length of a frame that zstd's readers skip (RFC 8878, section 3.1.2)."""
 _MAGIC = 0x184D2A5E
 _FRAME_BYTES = 4 * 2**20
-MERGED_BYTES = 64 * 2**20
+MERGED_BYTES = 32 * 2**20
 """A merged object is closed when it has as many: whoever writes one holds it in memory."""
 _AT_ONCE = 8
 

@@ -22,7 +22,7 @@ from leyden_task_api.views import trajectory_view
 _IN_MEMORY = 32 * 2**20
 _TABLE_BYTES = 8 * 2**20
 """Of tokens in one row group."""
-_SHARD_BYTES = 128 * 2**20
+_SHARD_BYTES = 32 * 2**20
 _CARD = """---
 configs:
 - config_name: default

@@ -8,7 +8,7 @@ import pytest
 
 from leyden_storage import LocalStore, ObjectNotFound, StoreError
 from leyden_storage.keys import merged_segments_key, merged_segments_prefix, segment_key, segments_prefix
-from leyden_storage.segments import loose_segments, merge_segments, read_segments
+from leyden_storage.segments import _index, loose_segments, merge_segments, read_segments
 
 RUN = "mine"
 
@@ -91,6 +91,28 @@ def test_cut_off_anywhere_a_reader_sees_each_segment_once_and_the_next_goes_on(
     merge(store)
     assert sorted(read_segments(store, RUN)) == segments
     assert len(list(loose_segments(store, RUN))) <= 1
+    merged = [
+        name for key in store.list(merged_segments_prefix(RUN)) for frame in _index(store, key)[0] for name, _ in frame
+    ]
+    assert len(merged) == len(set(merged)), "none is merged twice"
+
+
+def test_a_slow_one_does_not_overwrite_what_a_fast_one_has_merged(store: LocalStore, tmp_path: Path) -> None:
+    class Slow(LocalStore):
+        """Another one merges everything just before this one writes."""
+
+        def create(self, key: str, data: bytes) -> bool:
+            merge(store, 10**6)
+            return super().create(key, data)
+
+        def put(self, key: str, data: bytes) -> None:
+            merge(store, 10**6)
+            super().put(key, data)
+
+    segments = fill(store)
+    slow = Slow(tmp_path / "store")
+    assert list(merge_segments(slow, RUN, list(loose_segments(store, RUN)), 60)) == []
+    assert sorted(read_segments(store, RUN)) == segments
 
 
 def test_several_at_once_merge_each_segment_once(store: LocalStore) -> None:
