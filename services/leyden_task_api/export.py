@@ -5,24 +5,25 @@ tells the time. To sort many with little memory, they pass through a temporary f
 """
 
 import io
-import json
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic_core import to_json
 
 from leyden_contracts import Purpose, RewardVersion, Trajectory, Verdict
 from leyden_task_api.export_rows import CALLS, CONVERSATIONS, calls_table, conversations, conversations_table
 from leyden_task_api.views import trajectory_view
 
 _IN_MEMORY = 32 * 2**20
-_TABLE_BYTES = 8 * 2**20
+_TABLE_BYTES = 4 * 2**20
 """Of tokens in one row group."""
-_SHARD_BYTES = 32 * 2**20
+_SHARD_BYTES = 16 * 2**20
+_NUMBERS = {int, float}
 _CARD = """---
 configs:
 - config_name: default
@@ -104,7 +105,8 @@ def as_jsonl(run: str, trajectories: Iterable[Trajectory], text_only: bool) -> I
     for trajectory in trajectories:
         rows = conversations(trajectory) if text_only else [trajectory_view(trajectory).model_dump(mode="json")]
         for row in rows:
-            yield json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+            # Several times faster than `json` on lists of numbers.
+            yield to_json(_sorted(row)) + b"\n"
 
 
 def as_parquet(run: str, trajectories: Iterable[Trajectory], text_only: bool) -> Iterator[bytes]:
@@ -135,6 +137,14 @@ FORMATS: dict[str, tuple[Callable[[str, Iterable[Trajectory], bool], Iterator[by
     "datasets": (as_datasets, "application/x-tar"),
 }
 """Name -> what writes it, and its media type."""
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    if isinstance(value, list):
+        return value if set(map(type, value)) <= _NUMBERS else [_sorted(one) for one in value]
+    return value
 
 
 class _Sink(io.RawIOBase):

@@ -39,7 +39,7 @@ class Deadly(LocalStore):
         return done
 
 
-def fill(store: LocalStore, count: int = 30) -> list[bytes]:
+def fill(store: LocalStore, count: int = 14) -> list[bytes]:
     """Write segments of several sizes; return what they hold, sorted."""
     segments = [b"%03d-" % number * (number % 7 + 1) for number in range(count)]
     for number, segment in enumerate(segments):
@@ -62,7 +62,7 @@ def test_merged_segments_read_as_before(store: LocalStore) -> None:
     segments = fill(store)
     assert sorted(read_segments(store, RUN)) == segments
     objects = merge(store)
-    assert len(objects) > 2 and sum(objects) in (29, 30)
+    assert len(objects) > 1 and sum(objects) in (13, 14)
     assert len(list(store.list(segments_prefix(RUN)))) <= len(objects) + 1
     assert sorted(read_segments(store, RUN)) == segments
     assert merge(store) == [], "there is nothing left to merge"
@@ -78,7 +78,7 @@ def test_a_merged_object_is_a_plain_zstd_file_of_all_spans(store: LocalStore, tm
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", range(1, 40, 2))
+@pytest.mark.parametrize("step", range(1, 22, 2))
 def test_cut_off_anywhere_a_reader_sees_each_segment_once_and_the_next_goes_on(
     store: LocalStore, tmp_path: Path, step: int, after: bool
 ) -> None:
@@ -128,7 +128,7 @@ def test_several_at_once_merge_each_segment_once(store: LocalStore) -> None:
     assert sorted(read_segments(store, RUN)) == segments
 
 
-@pytest.mark.parametrize("moment", range(0, 31, 3))
+@pytest.mark.parametrize("moment", range(0, 15, 2))
 def test_a_reader_misses_nothing_that_is_merged_meanwhile(store: LocalStore, moment: int) -> None:
     segments = fill(store)
     reading = read_segments(store, RUN)
