@@ -116,7 +116,7 @@ class Keeper:
     async def _expire(self, run: str, turn: Lock) -> None:
         while keys := await asyncio.to_thread(_some, self._store.list(trajectories_prefix(run))):
             parts = await archived_parts(self._ledger, self._store, run)
-            if parts is None:
+            if not parts:  # never without a record, whatever has become of the archive
                 raise _Disturbed
             # What was listed before is of episodes in these parts. The record first, then the deletion.
             record = partial(write_expired, self._store, run, partial(map, self._store.get, parts))

@@ -18,7 +18,7 @@ from leyden_storage.segments import loose_segments, read_segments
 from support.servers import find_port, wait_for
 from support.task_api import SPEC
 
-SEGMENTS = sorted(b"segment-%d" % number for number in range(300))
+SEGMENTS = sorted(b"segment-%d" % number for number in range(120))
 
 
 @contextmanager
