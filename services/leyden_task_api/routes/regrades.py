@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
@@ -70,8 +71,7 @@ async def _faults(parts: Parts, run: str, given: NewRewards) -> list[str]:
         for line in given.lines
         if attempts.get(line.episode, line.attempt) != line.attempt
     ]
-    seen: set[str] = set()
-    return faults + [f"{episode}: it is there twice" for episode in named if episode in seen or seen.add(episode)]  # type: ignore[func-returns-value]
+    return faults + [f"{episode}: it is there twice" for episode, times in Counter(named).items() if times > 1]
 
 
 async def _attempts(parts: Parts, run: str) -> dict[str, int]:
