@@ -21,6 +21,11 @@ class Keeping:
         """Return up to `count` (run, since when) whose time has come, longest first."""
         return await self._redis.zrangebyscore(KEEPING, "-inf", await self.now(), start=0, num=count, withscores=True)
 
+    async def is_due(self, run: str) -> bool:
+        """Say whether the run's time has come: somebody else may have cared for it since `due`."""
+        at = await self._redis.zscore(KEEPING, run)
+        return at is not None and at <= await self.now()
+
     def turn(self, run: str, lease_s: float) -> Lock:
         """Return the run's lock: whoever holds it cares for the run, and nobody else need to meanwhile."""
         return Lock(self._redis, key(run, "keeper"), timeout=lease_s, blocking=False)

@@ -37,15 +37,19 @@ _THREADS = 8
 
 
 class _Disturbed(Exception):
-    """The run has work again, or somebody else keeps it: nothing more is done for now."""
+    """The run has work again, somebody else keeps it, or this process ends: nothing more is done for now."""
 
 
 class Keeper:
     """One process's keeper."""
 
-    def __init__(self, ledger: Ledger, store: ObjectStore, merged_bytes: int = MERGED_BYTES) -> None:
+    def __init__(
+        self, ledger: Ledger, store: ObjectStore, stop: asyncio.Event, merged_bytes: int = MERGED_BYTES
+    ) -> None:
+        """Between two objects, `stop` is heeded."""
         self._ledger = ledger
         self._store = store
+        self._stop = stop
         self._merged_bytes = merged_bytes
 
     async def round(self) -> int:
@@ -53,11 +57,12 @@ class Keeper:
         kept = 0
         for run, since in await self._ledger.keeping.due(_RUNS_AT_ONCE):
             turn = self._ledger.keeping.turn(run, _LEASE_S)
-            if not await turn.acquire():
+            if self._stop.is_set() or not await turn.acquire():
                 continue
             try:
-                await self._keep(run, since, turn)
-                kept += 1
+                if await self._ledger.keeping.is_due(run):
+                    await self._keep(run, since, turn)
+                    kept += 1
             except Exception as error:  # one run's trouble must not stop the others
                 telemetry.LOOP_FAILURES.labels("keeper").inc()
                 log.warning("run_not_kept", run=run, error=f"{type(error).__name__}: {error}")
@@ -85,7 +90,7 @@ class Keeper:
                 later.append(retention.trajectories_days)
         except _Disturbed:
             log.info("keeping_disturbed", run=run)
-            await self._ledger.keeping.again(run, now + _LATER_S, archive)
+            await self._ledger.keeping.again(run, now if self._stop.is_set() else now + _LATER_S, archive)
             return
         days = [kept for kept in later if kept is not None]
         await self._ledger.keeping.again(run, ended + min(days) * _DAY_S if days else None, archive)
@@ -106,7 +111,7 @@ class Keeper:
                 telemetry.MERGED.inc(merged.segments)
                 telemetry.MERGED_BYTES.inc(merged.bytes)
                 log.info("segments_merged", run=run, segments=merged.segments, bytes=merged.bytes)
-                await _go_on(turn)
+                await self._go_on(turn)
 
     async def _delete_segments(self, run: str, turn: Lock) -> None:
         while keys := await asyncio.to_thread(_some, self._store.list(segments_prefix(run))):
@@ -129,8 +134,17 @@ class Keeper:
             part = keys[start : start + _DELETED_AT_ONCE]
             await asyncio.to_thread(_delete_all, self._store, part)
             telemetry.DELETED.labels(kind).inc(len(part))
-            await _go_on(turn)
+            await self._go_on(turn)
         log.info("deleted_by_retention", run=run, kind=kind, objects=len(keys))
+
+    async def _go_on(self, turn: Lock) -> None:
+        """Keep the lock; a lost one is somebody else's by now."""
+        if self._stop.is_set():
+            raise _Disturbed
+        try:
+            await turn.reacquire()
+        except LockError as error:
+            raise _Disturbed from error
 
 
 def _over(ended: float, days: float | None, now: float) -> bool:
@@ -144,14 +158,6 @@ def _some(keys: Iterator[str]) -> list[str]:
 def _delete_all(store: ObjectStore, keys: Sequence[str]) -> None:
     with ThreadPoolExecutor(_THREADS, "delete") as pool:
         list(pool.map(store.delete, keys))
-
-
-async def _go_on(turn: Lock) -> None:
-    """Keep the lock; a lost one is somebody else's by now."""
-    try:
-        await turn.reacquire()
-    except LockError as error:
-        raise _Disturbed from error
 
 
 async def _end(turn: Lock) -> None:

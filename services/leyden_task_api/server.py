@@ -110,7 +110,7 @@ def _loops(parts: Parts) -> list[Coroutine[None, None, None]]:
         forever("dispatcher", dispatcher.round, settings.dispatch_poll_s, stop),
         forever("reconciler", partial(reconcile, ledger, settings), settings.reconcile_s, stop),
         forever("archiver", partial(archive, ledger, parts.store, settings), settings.archive_s, stop),
-        forever("keeper", Keeper(ledger, parts.store).round, settings.keep_s, stop),
+        forever("keeper", Keeper(ledger, parts.store, stop).round, settings.keep_s, stop),
         forever("evaluator", Evaluator(ledger, parts.store).round, settings.evaluate_s, stop),
         forever("gauges", Gauges(ledger).refresh, settings.gauges_s, stop),
     ]

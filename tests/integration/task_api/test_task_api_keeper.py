@@ -39,6 +39,12 @@ SEGMENTS = [b"segment-%d" % number for number in range(7)]
 DAY_S = 86_400
 
 
+def keeper_of(
+    ledger: Ledger, store: ObjectStore, stop: asyncio.Event | None = None, merged_bytes: int = 10**6
+) -> Keeper:
+    return Keeper(ledger, store, stop or asyncio.Event(), merged_bytes)
+
+
 async def end_run(ledger: Ledger, store: ObjectStore, **retention: float) -> RunSpec:
     """Make a finished run of 8 episodes, one of them failed, with segments, and archive it."""
     spec = make_spec(group_size=2, groups_per_step=4)
@@ -112,36 +118,44 @@ async def later(ledger: Ledger, store: ObjectStore, days: float) -> None:
     await ledger.redis.zadd(KEEPING, {RUN: 0})
 
 
-async def test_an_ended_runs_segments_are_merged_once_and_it_is_left_alone(ledger: Ledger, store: LocalStore) -> None:
+async def test_an_ended_runs_segments_are_merged_once_and_it_is_left_alone(
+    ledger: Ledger, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await end_run(ledger, store)
     merged = telemetry.MERGED._value.get()
-    keeper = Keeper(ledger, store)
+    keeper = keeper_of(ledger, store)
     assert await keeper.round() == 1
     assert list(loose_segments(store, RUN)) == [] and sorted(read_segments(store, RUN)) == SEGMENTS
     assert len(list(store.list(segments_prefix(RUN)))) == 1
     assert telemetry.MERGED._value.get() - merged == len(SEGMENTS)
     assert await due_in(ledger) is None and await keeper.round() == 0
+
+    async def stale(count: int) -> list[tuple[str, float]]:
+        return [(RUN, 0.0)]
+
+    monkeypatch.setattr(ledger.keeping, "due", stale)
+    assert await keeper.round() == 0, "somebody else has been here since"
     assert await check_run(ledger, store, RUN) == []
 
 
 async def test_on_s3_too(ledger: Ledger, s3_store: ObjectStore) -> None:
     await end_run(ledger, s3_store, trajectories_days=1, segments_days=2)
-    assert await Keeper(ledger, s3_store).round() == 1
+    assert await keeper_of(ledger, s3_store).round() == 1
     assert sorted(read_segments(s3_store, RUN)) == SEGMENTS
     assert len(list(s3_store.list(merged_segments_prefix(RUN)))) == 1
     await later(ledger, s3_store, 1.5)
-    assert await Keeper(ledger, s3_store).round() == 1
+    assert await keeper_of(ledger, s3_store).round() == 1
     assert list(s3_store.list(trajectories_prefix(RUN))) == [] and sorted(read_segments(s3_store, RUN)) == SEGMENTS
     assert await check_run(ledger, s3_store, RUN) == []
     assert DAY_S * 0.4 < (await due_in(ledger) or 0) < DAY_S * 0.6
     await later(ledger, s3_store, 2.5)
-    assert await Keeper(ledger, s3_store).round() == 1
+    assert await keeper_of(ledger, s3_store).round() == 1
     assert list(s3_store.list(segments_prefix(RUN))) == [] and await due_in(ledger) is None
 
 
 async def test_a_run_is_looked_at_when_its_retention_ends_and_not_before(ledger: Ledger, store: LocalStore) -> None:
     await end_run(ledger, store, segments_days=0, trajectories_days=30)
-    keeper = Keeper(ledger, store)
+    keeper = keeper_of(ledger, store)
     assert await keeper.round() == 1
     assert list(store.list(segments_prefix(RUN))) == []
     assert 29.9 * DAY_S < (await due_in(ledger) or 0) <= 30 * DAY_S
@@ -158,7 +172,7 @@ async def test_deleted_trajectories_are_no_violation_and_their_episodes_do_not_r
     train_on(store, [*dict.fromkeys(episode.group for episode in ended)], [episode.id for episode in trained])
     assert await check_run(ledger, store, RUN) == []
     await later(ledger, store, 2)
-    assert await Keeper(ledger, store).round() == 1
+    assert await keeper_of(ledger, store).round() == 1
     assert list(store.list(trajectories_prefix(RUN))) == []
     assert await check_run(ledger, store, RUN) == []
     before = {one.id: one for one in await Archive(ledger, store).list(RUN, count=100)}
@@ -180,7 +194,7 @@ async def test_deleted_trajectories_are_no_violation_and_their_episodes_do_not_r
 async def test_evaluations_after_the_end_are_watched_and_kept_like_the_rest(ledger: Ledger, store: LocalStore) -> None:
     await end_run(ledger, store, trajectories_days=1)
     await later(ledger, store, 2)
-    keeper = Keeper(ledger, store)
+    keeper = keeper_of(ledger, store)
     assert await keeper.round() == 1
     (late,) = await upload(ledger, store, [1.0, 0.0], purpose="eval")
     (first, second) = store.list(trajectories_prefix(RUN))
@@ -199,7 +213,7 @@ async def test_evaluations_after_the_end_are_watched_and_kept_like_the_rest(ledg
 async def test_a_run_with_work_is_left_alone(ledger: Ledger, store: LocalStore) -> None:
     await end_run(ledger, store, segments_days=0, trajectories_days=0)
     await upload(ledger, store, [], purpose="eval")
-    await Keeper(ledger, store).round()
+    await keeper_of(ledger, store).round()
     assert len(list(loose_segments(store, RUN))) == len(SEGMENTS)
     assert len(list(store.list(trajectories_prefix(RUN)))) == 7
     assert 0 < (await due_in(ledger) or 0) < 3600, "it comes back"
@@ -222,15 +236,15 @@ async def test_what_comes_while_it_looks_is_not_deleted(ledger: Ledger, store: L
 
     loop = asyncio.get_running_loop()
     slow = type("Slow", (LocalStore,), {"list": listed})(store._root)
-    await Keeper(ledger, slow).round()
+    await keeper_of(ledger, slow).round()
     assert seen and store.exists(late)
     assert len(list(loose_segments(store, RUN))) == len(SEGMENTS) + 1
 
 
 async def test_several_keepers_share_the_work(ledger: Ledger, store: LocalStore) -> None:
     await end_run(ledger, store, trajectories_days=0)
-    kept = await asyncio.gather(*(Keeper(ledger, store).round() for _ in range(4)))
-    assert sum(kept) >= 1
+    kept = await asyncio.gather(*(keeper_of(ledger, store).round() for _ in range(4)))
+    assert sum(kept) == 1
     assert sorted(read_segments(store, RUN)) == SEGMENTS and list(loose_segments(store, RUN)) == []
     assert list(store.list(trajectories_prefix(RUN))) == []
     assert await check_run(ledger, store, RUN) == []
@@ -256,7 +270,7 @@ async def test_a_keeper_that_fails_comes_back_and_nothing_is_lost(
             super().delete(key)
 
     monkeypatch.setattr("leyden_task_api.keeper._THREADS", 1)
-    await Keeper(ledger, Cut(store._root)).round()
+    await keeper_of(ledger, Cut(store._root)).round()
     assert len(list(store.list(trajectories_prefix(RUN)))) == 7 - deleted
     assert await check_run(ledger, store, RUN) == []
     assert 0 < (await due_in(ledger) or 0) < 3600
@@ -264,3 +278,26 @@ async def test_a_keeper_that_fails_comes_back_and_nothing_is_lost(
     assert await recover_run(ledger, store, RUN)
     assert (await ledger.runs.summary(RUN)).unfinished == 0
     assert await check_run(ledger, store, RUN) == []
+
+
+async def test_a_stopping_process_does_not_wait_for_all_of_it(
+    ledger: Ledger, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leyden_storage.segments._FRAME_BYTES", 1)
+    monkeypatch.setattr("leyden_storage.segments._AT_ONCE", 2)
+    await end_run(ledger, store)
+    stop = asyncio.Event()
+
+    class Stopping(LocalStore):
+        def create(self, key: str, data: bytes) -> bool:
+            if key.startswith(merged_segments_prefix(RUN)):
+                loop.call_soon_threadsafe(stop.set)
+            return super().create(key, data)
+
+    loop = asyncio.get_running_loop()
+    assert await keeper_of(ledger, Stopping(store._root), stop, merged_bytes=1).round() == 1
+    assert len(list(store.list(merged_segments_prefix(RUN)))) == 1 and len(list(loose_segments(store, RUN))) == 5
+    assert sorted(read_segments(store, RUN)) == SEGMENTS
+    assert (await due_in(ledger) or 0) <= 0, "the next process goes on at once"
+    assert await keeper_of(ledger, store).round() == 1
+    assert list(loose_segments(store, RUN)) == [] and sorted(read_segments(store, RUN)) == SEGMENTS
