@@ -18,6 +18,7 @@ from leyden_ledger.invariants import INVARIANTS, Facts, Violation
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.store import key
 from leyden_storage import ObjectNotFound, ObjectStore, StoreError
+from leyden_storage.expiry import expired_episodes
 from leyden_storage.keys import adapter_prefix, adapter_versions, manifest_key, trajectory_batch_key
 from leyden_storage.trajectories import Detail, UnreadableBatch, decode_batch, stored_batches
 from leyden_storage.uploads import read_upload
@@ -63,6 +64,7 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
         rewarded=rewarded,
         trajectories=stored.trajectories,
         places=stored.places,
+        expired=await asyncio.to_thread(lambda: frozenset(one.id for one in expired_episodes(store, run))),
         manifests=manifests,
         digests=digests,
         replicas=tuple(await ledger.replicas.list()),

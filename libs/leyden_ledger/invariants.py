@@ -53,6 +53,8 @@ class Facts:
     """By episode, without tokens. Where several are stored, that of the highest attempt."""
     places: Mapping[str, str]
     """Episode -> the batch that holds this trajectory."""
+    expired: frozenset[str]
+    """Episodes whose trajectories may be gone by the run's retention."""
     manifests: Mapping[int, AdapterManifest]
     digests: Mapping[int, Mapping[str, str]]
     """Version -> file -> sha256 of what is stored."""
@@ -89,7 +91,8 @@ def transitions(facts: Facts) -> Iterator[Violation]:
         for message in _unlike(trajectory, facts.places[name], facts.episodes.get(name)):
             yield Violation("I2", name, message)
     for episode in facts.episodes.values():
-        if episode.state is EpisodeState.SUCCEEDED and episode.id not in facts.trajectories:
+        there = episode.id in facts.trajectories or episode.id in facts.expired
+        if episode.state is EpisodeState.SUCCEEDED and not there:
             yield Violation("I2", episode.id, "it succeeded, but its trajectory is not stored")
     steps = (step for trajectory in facts.trajectories.values() for step in trajectory.transitions)
     for (replica, reply), times in Counter((step.replica, step.response_id) for step in steps).items():
@@ -127,6 +130,8 @@ def batches(facts: Facts) -> Iterator[Violation]:
     for version, manifest in facts.manifests.items():
         for episode in manifest.trained_episodes:
             trajectory = facts.trajectories.get(episode)
+            if trajectory is None and episode in facts.expired:
+                continue
             if trajectory is None or trajectory.purpose != "train":
                 yield Violation(
                     "I3", episode, f"version {version} was trained on it, but it is no stored training data"

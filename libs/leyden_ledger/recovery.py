@@ -1,8 +1,8 @@
 """Rebuilding a lost ledger from the object store (DESIGN section 5).
 
 What is known there: runs, uploads, trajectories and checkpoints. So every episode with a stored trajectory has
-succeeded, every group in a checkpoint is consumed, evaluations and promotions are as they were, and all else runs
-again. An attempt from before the loss may still
+succeeded, every group in a checkpoint is consumed, evaluations and promotions are as they were, episodes whose
+trajectories are gone by retention are as recorded, and all else runs again. An attempt from before the loss may still
 be under way: the attempts after it are numbered from a higher number on, so that it stays fenced.
 """
 
@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from leyden_contracts import AdapterManifest, RunSpec, StoredUpload, group_id
+from leyden_contracts import AdapterManifest, Episode, EpisodeState, RunSpec, StoredUpload, group_id
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.store import ATTEMPTS_APART
 from leyden_ledger.training import StoredEpisode
 from leyden_ledger.uploads import NewGroup, NewUpload
 from leyden_storage import ObjectStore
+from leyden_storage.expiry import expired_episodes
 from leyden_storage.keys import (
     adapter_versions,
     cancelled_key,
@@ -54,6 +55,8 @@ class _Known:
     manifests: list[AdapterManifest]
     stored: dict[str, list[StoredEpisode]] = field(default_factory=dict)
     """Group -> its episodes whose trajectories are stored."""
+    expired: dict[str, list[Episode]] = field(default_factory=dict)
+    """Group -> its episodes, of the groups whose trajectories are gone by the run's retention."""
 
     @property
     def consumed(self) -> list[str]:
@@ -122,6 +125,8 @@ def _read(store: ObjectStore, run: str) -> _Known:
     known = _Known(spec, sorted(uploads, key=lambda upload: (upload.created, upload.batch)), manifests)
     for group, episode in _stored_episodes(store, run).values():
         known.stored.setdefault(group, []).append(episode)
+    for ended in expired_episodes(store, run):
+        known.expired.setdefault(ended.group, []).append(ended)
     return known
 
 
@@ -146,7 +151,11 @@ async def _register(ledger: Ledger, store: ObjectStore, run: str, upload: Stored
     size, version = asked.samples or 1, asked.policy_version
     new = NewUpload(upload.batch, upload.digest, upload.groups, size, asked.purpose, version)
     await ledger.uploads.register(run, new)
-    begun = {_number(group) for group in {*known.stored, *known.consumed} if _batch(group) == upload.batch[:12]}
+    begun = {
+        _number(group)
+        for group in {*known.stored, *known.consumed, *known.expired}
+        if _batch(group) == upload.batch[:12]
+    }
     if not begun:
         return None
     reader = await asyncio.to_thread(UploadReader, store, run, upload.batch)
@@ -167,11 +176,16 @@ async def _restore_promotions(ledger: Ledger, store: ObjectStore, run: str) -> N
 async def _restore(ledger: Ledger, store: ObjectStore, run: str, known: _Known) -> int:
     consumed = set(known.consumed)
     # The consumed ones first, in their order: the learner counts on it.
-    groups = known.consumed + sorted(set(known.stored) - consumed)
+    groups = known.consumed + sorted({*known.stored, *known.expired} - consumed)
     found = 0
     for group in groups:
-        await ledger.training.restore(run, group, known.stored.get(group, ()), consumed=group in consumed)
-        found += len(known.stored.get(group, ()))
+        if ended := known.expired.get(group):
+            await ledger.training.restore_ended(run, group, ended)
+            found += sum(episode.state is EpisodeState.SUCCEEDED for episode in ended)
+            continue
+        stored = known.stored.get(group, ())
+        await ledger.training.restore(run, group, stored, consumed=group in consumed)
+        found += len(stored)
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leyden_contracts import Episode, Group, episode_id
+from leyden_contracts import Episode, EpisodeState, Group, episode_id
 from leyden_ledger.assembly import pack_batch
 from leyden_ledger.episodes import Episodes
 from leyden_ledger.store import PUBLISHED, SERVED, Argument, Scripts, key
@@ -50,6 +50,16 @@ class Training:
             index, version = one.episode.rpartition(".")[2], "" if one.version is None else one.version
             args += [index, one.attempt, repr(one.reward), version, one.calls, pack_batch(one.batch)]
         await self._scripts.run("restore", run, (group, int(consumed), *args))
+
+    async def restore_ended(self, run: str, group: str, episodes: Sequence[Episode]) -> None:
+        """Say how a group ended whose trajectories are gone by the run's retention: nothing of it runs again."""
+        args: list[Argument] = []
+        for one in episodes:
+            if one.state is EpisodeState.SUCCEEDED:
+                version = "" if one.policy_version is None else one.policy_version
+                batch = pack_batch(one.batch) if one.batch else ""
+                args += [one.index, one.attempt, repr(one.reward), version, one.calls, batch]
+        await self._scripts.run("restore", run, (group, 1, *args))
 
     async def publish(self, run: str, version: int) -> bool:
         """Announce that `version` is committed in the object store; False if that was known."""

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -28,6 +28,8 @@ SPEC = {
 
 Reward = Callable[[Episode], float | None]
 """An episode's reward, or None: it fails."""
+Settle = Callable[[Ledger, str, str], Awaitable[None]]
+"""Given ledger, run and episode: what becomes of a closed attempt."""
 
 
 @contextmanager
@@ -62,10 +64,18 @@ def task_api(settings: TaskApiSettings, port: int = 0) -> Iterator[str]:
         loop.close()
 
 
-async def play(ledger: Ledger, run: str, reward: Reward, version: int = 0, pin: int | None = None) -> int:
+async def play(
+    ledger: Ledger,
+    run: str,
+    reward: Reward,
+    version: int = 0,
+    pin: int | None = None,
+    settle: Settle = lambda ledger, run, id: settle_all(ledger, run),
+) -> int:
     """Run everything that is due, as a worker and a collector would; return how many episodes that was.
 
-    Episodes run on the version they ask for, else on `version`; `pin` overrules both, as no gateway should.
+    Episodes run on the version they ask for, else on `version`; `pin` overrules both, as no gateway should. `settle`
+    does what the collector would do with a closed attempt; without it there are no trajectories.
     """
     await ledger.episodes.release(run)
     due = await ledger.episodes.due(run, 1000, 60)
@@ -82,7 +92,7 @@ async def play(ledger: Ledger, run: str, reward: Reward, version: int = 0, pin: 
             result = AttemptResult(outcome="graded", reward=number)
         await ledger.episodes.close(run, id, claim.attempt, result)
         if number is not None:
-            await settle_all(ledger, run)
+            await settle(ledger, run, id)
     return len(due)
 
 
