@@ -49,5 +49,5 @@ async def solve(question: str) -> str:
 
 
 if __name__ == "__main__":
-    instrument(sys.argv[2])
-    print(asyncio.run(solve(sys.argv[1])))
+    instrument(sys.argv[1])
+    print(asyncio.run(solve(sys.argv[-1])))

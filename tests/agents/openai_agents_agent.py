@@ -41,5 +41,5 @@ def solve(question: str) -> str:
 
 
 if __name__ == "__main__":
-    instrument(sys.argv[2])
-    print(solve(sys.argv[1]))
+    instrument(sys.argv[1])
+    print(solve(sys.argv[-1]))

@@ -36,4 +36,4 @@ def solve(question: str) -> str:
 
 
 if __name__ == "__main__":
-    print(solve(sys.argv[1]))
+    print(solve(sys.argv[-1]))
