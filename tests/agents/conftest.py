@@ -11,7 +11,7 @@ import pytest
 
 from leyden_contracts import EpisodeRules, RunSpec, Task, TaskInput, Trajectory, new_run_id
 from leyden_ledger import Ledger, ReplicaStatus
-from leyden_storage.trajectories import read_trajectory
+from leyden_storage.trajectories import stored_trajectories
 from support.faults import BASE_MODEL, Fleet, fleet_in
 from support.loop import stored
 from support.servers import find_port, process, wait_for
@@ -59,13 +59,11 @@ class Stage:
         lines = [TaskInput(input=task.input, expected=task.expected) for task in entered.values()]
         self.fleet.client.upload_tasks(run, lines, purpose="eval", policy_version=0)
         self.fleet.outcome(run, len(tasks), seconds)
-        episodes, store = {episode.task: episode for episode in self.fleet.episodes(run)}, stored(self.fleet.deployment)
-        found = {}
+        states = {episode.task: (episode.state, episode.message) for episode in self.fleet.episodes(run)}
         for name, task in entered.items():
-            episode = episodes[task.id]
-            assert episode.state == "succeeded", (name, episode)
-            found[name] = read_trajectory(store, run, episode.group, episode.id)
-        return found
+            assert states[task.id][0] == "succeeded", (name, states[task.id])
+        found = {one.task: one for one in stored_trajectories(stored(self.fleet.deployment), run)}
+        return {name: found[task.id] for name, task in entered.items()}
 
 
 @pytest.fixture(scope="session")
