@@ -45,12 +45,13 @@ servers:
         $sudo apt-get update -qq
         DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
     fi
-    # OpenAI's client for Node, when the lock file is newer than what is installed.
-    cd tests/integration/clients/node
-    if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
-        npm ci --silent --no-audit --no-fund --no-update-notifier
-        touch node_modules/.package-lock.json
-    fi
+    # The packages for Node, when a lock file is newer than what is installed.
+    for folder in tests/integration/clients/node tests/integration/senders/node; do
+        if [ ! "$folder/node_modules/.package-lock.json" -nt "$folder/package-lock.json" ]; then
+            npm --prefix "$folder" ci --silent --no-audit --no-fund --no-update-notifier
+            touch "$folder/node_modules/.package-lock.json"
+        fi
+    done
 
 # Set up, lint and test everything that needs no vLLM
 test *args: setup servers lint

@@ -53,9 +53,8 @@ class Stage:
             episodes=EpisodeRules(**{"timeout_s": 240, "max_attempts": 1, **rules}),
         )
         run = str(self.fleet.client.create_run(spec).spec.id)
-        entered = {
-            name: Task.of(TaskInput(input={"question": QUESTION, **task}, expected="95")) for name, task in tasks.items()
-        }
+        inputs = {name: {"question": QUESTION, **task} for name, task in tasks.items()}
+        entered = {name: Task.of(TaskInput(input=input, expected="95")) for name, input in inputs.items()}
         lines = [TaskInput(input=task.input, expected=task.expected) for task in entered.values()]
         self.fleet.client.upload_tasks(run, lines, purpose="eval", policy_version=0)
         self.fleet.outcome(run, len(tasks), seconds)

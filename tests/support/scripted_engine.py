@@ -32,10 +32,13 @@ def completion(ask: dict, number: int) -> dict:
     calls = message.get("tool_calls", [])
     text = json.dumps(calls[0]["function"]) if calls else message["content"]
     ids, prompt = list(text.encode()), list(json.dumps(ask["messages"]).encode())
+    logprobs = [{"token": chr(id), "logprob": -0.25, "bytes": [id], "top_logprobs": []} for id in ids]
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": None, "refusal": None, **message},
-        "logprobs": {"content": [{"token": chr(id), "logprob": -0.25, "bytes": [id], "top_logprobs": []} for id in ids]},
+        "logprobs": {
+            "content": [{"token": chr(id), "logprob": -0.25, "bytes": [id], "top_logprobs": []} for id in ids]
+        },
         "finish_reason": "tool_calls" if calls else "stop",
         "stop_reason": None,
         "token_ids": ids,

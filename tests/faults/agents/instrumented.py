@@ -7,6 +7,7 @@ process that is gone before it could flush, `stuck` sends to the address in `to`
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 CALLS = 2
 BATCHES = {"OTEL_BSP_SCHEDULE_DELAY": "3600000", "OTEL_BSP_EXPORT_TIMEOUT": "3600000", "OTEL_METRICS_EXPORTER": "none"}
@@ -15,7 +16,9 @@ BATCHES = {"OTEL_BSP_SCHEDULE_DELAY": "3600000", "OTEL_BSP_EXPORT_TIMEOUT": "360
 def play(task):
     """Return what became of it."""
     if task["ends"] == "exits":
-        program = "import os, sys; sys.path.insert(0, sys.argv[1]); import instrumented; instrumented.work(); os._exit(0)"
+        program = (
+            "import os, sys; sys.path.insert(0, sys.argv[1]); import instrumented; instrumented.work(); os._exit(0)"
+        )
         subprocess.run([sys.executable, "-c", program, os.path.dirname(__file__)], check=True)
         return "exited"
     if task["ends"] == "stuck":
