@@ -36,9 +36,7 @@ def completion(ask: dict, number: int) -> dict:
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": None, "refusal": None, **message},
-        "logprobs": {
-            "content": [{"token": chr(id), "logprob": -0.25, "bytes": [id], "top_logprobs": []} for id in ids]
-        },
+        "logprobs": {"content": logprobs},
         "finish_reason": "tool_calls" if calls else "stop",
         "stop_reason": None,
         "token_ids": ids,

@@ -16,10 +16,8 @@ BATCHES = {"OTEL_BSP_SCHEDULE_DELAY": "3600000", "OTEL_BSP_EXPORT_TIMEOUT": "360
 def play(task):
     """Return what became of it."""
     if task["ends"] == "exits":
-        program = (
-            "import os, sys; sys.path.insert(0, sys.argv[1]); import instrumented; instrumented.work(); os._exit(0)"
-        )
-        subprocess.run([sys.executable, "-c", program, os.path.dirname(__file__)], check=True)
+        program = "import os, instrumented; instrumented.work(); os._exit(0)"
+        subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=True)
         return "exited"
     if task["ends"] == "stuck":
         os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = task["to"]
