@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leyden_contracts import EpisodeRules, RunSpec, Task, TaskInput, Trajectory, new_run_id
+from leyden_contracts import EpisodeRules, Role, RunSpec, Task, TaskInput, Trajectory, new_run_id
 from leyden_ledger import Ledger, ReplicaStatus
 from leyden_storage.trajectories import stored_trajectories
 from support.faults import BASE_MODEL, Fleet, fleet_in
@@ -50,6 +50,7 @@ class Stage:
             base_model=BASE_MODEL,
             agent="environment_agent:run",
             grader="environment_agent:right",
+            roles={"policy": Role(), "checker": Role(trained=False, models=["gpt-4o-mini"])},
             episodes=EpisodeRules(**{"timeout_s": 240, "max_attempts": 1, **rules}),
         )
         run = str(self.fleet.client.create_run(spec).spec.id)

@@ -26,9 +26,10 @@ def add(a: int, b: int) -> int:
 
 
 def solve(question: str) -> str:
-    llm = LLM(model=f"openai/{os.environ['OPENAI_MODEL']}", base_url=os.environ["OPENAI_BASE_URL"])
-    writer = Agent(role="writer", goal="Work the answer out.", backstory="You like sums.", llm=llm, tools=[add])
-    checker = Agent(role="checker", goal="Check the answer.", backstory="You trust nobody.", llm=llm)
+    gateway = {"base_url": os.environ["OPENAI_BASE_URL"]}
+    policy, small = LLM(f"openai/{os.environ['OPENAI_MODEL']}", **gateway), LLM("openai/gpt-4o-mini", **gateway)
+    writer = Agent(role="writer", goal="Work the answer out.", backstory="You like sums.", llm=policy, tools=[add])
+    checker = Agent(role="checker", goal="Check the answer.", backstory="You trust nobody.", llm=small)
     write = Task(description=question, expected_output="A number.", agent=writer)
     check = Task(description="Check the answer.", expected_output="The number.", agent=checker, context=[write])
     return Crew(agents=[writer, checker], tasks=[write, check]).kickoff().raw

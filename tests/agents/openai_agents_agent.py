@@ -28,12 +28,11 @@ def add(a: int, b: int) -> int:
 
 
 def solve(question: str) -> str:
-    model = os.environ["OPENAI_MODEL"]
-    checker = Agent(name="checker", instructions="Check the answer. Say it again if it is right.", model=model)
+    checker = Agent(name="checker", instructions="Check the answer. Say it again if it is right.", model="gpt-4o-mini")
     writer = Agent(
         name="writer",
         instructions="Work the answer out with your tool, then hand it to the checker.",
-        model=model,
+        model=os.environ["OPENAI_MODEL"],
         tools=[add],
         handoffs=[checker],
     )

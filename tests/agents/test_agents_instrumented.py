@@ -5,27 +5,24 @@ from typing import Any
 import pytest
 
 from leyden_contracts import Trajectory, Verdict
+from support.trajectory_page import CREW, NEW_CONVENTIONS, read_block, write_block
 from support.trajectory_text import rendered
 
-CONTENT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
-QUIET_CREW = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false", "CREWAI_TESTING": "true"}
-"""CrewAI's own reports to its makers, which are not the user's telemetry."""
 
-
-def case(*command: str, environment: str = "agents", **variables: str) -> dict[str, Any]:
+def case(*command: str, environment: str = "agents", variables: dict[str, str] | None = None) -> dict[str, Any]:
     """Return a task's input: a command of an environment."""
-    return {"environment": environment, "command": command, "variables": variables}
+    return {"environment": environment, "command": command, "variables": variables or {}}
 
 
 CASES = {
+    "openai": case("opentelemetry-instrument", "python", "plain_openai_agent.py", variables=NEW_CONVENTIONS),
     "langchain-openinference": case("python", "langchain_agent.py", "openinference"),
     "langchain-opentelemetry": case("python", "langchain_agent.py", "opentelemetry"),
     "openai-agents-openinference": case("python", "openai_agents_agent.py", "openinference"),
     "openai-agents-opentelemetry": case("python", "openai_agents_agent.py", "opentelemetry"),
     "autogen": case("python", "autogen_agent.py", "builtin"),
     "autogen-openinference": case("python", "autogen_agent.py", "openinference"),
-    "crewai-openinference": case("python", "crewai_agent.py", environment="crewai", **QUIET_CREW),
-    "openai": case("opentelemetry-instrument", "python", "plain_openai_agent.py", **CONTENT),
+    "crewai-openinference": case("python", "crewai_agent.py", environment="crewai", variables=CREW | NEW_CONVENTIONS),
 }
 
 
@@ -36,8 +33,13 @@ def trajectories(stage) -> dict[str, Trajectory]:
 
 @pytest.mark.agents
 @pytest.mark.parametrize("name", CASES)
-def test_the_agent_gives_the_documented_trajectory(name, trajectories) -> None:
+def test_the_agent_gives_the_documented_trajectory(
+    name: str, trajectories: dict[str, Trajectory], pytestconfig: pytest.Config
+) -> None:
     trajectory = trajectories[name]
-    print(rendered(trajectory))
     assert trajectory.verdict is Verdict.COMPLETE
-    assert trajectory.texts == ()
+    assert trajectory.texts == (), "each of its calls passed the gateway"
+    text = rendered(trajectory)
+    if pytestconfig.getoption("--rewrite"):
+        write_block(name, text)
+    assert text == read_block(name)
