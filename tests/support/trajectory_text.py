@@ -1,6 +1,9 @@
 """A trajectory for people to read, without what differs from run to run: ids, times, policy tokens."""
 
-from leyden_contracts import Step, Trajectory, Transition
+import json
+from typing import Any
+
+from leyden_contracts import Step, TextCall, Trajectory, Transition
 from leyden_traces import unpack_ids
 
 
@@ -11,7 +14,7 @@ def rendered(trajectory: Trajectory) -> str:
     for number in range(len(trajectory.transitions) + 1):
         lines += [_call(call) for call in trajectory.transitions if call.number == number]
         lines += [_step(step, names) for step in trajectory.steps if step.after_call == number]
-    lines += [f"text call of {text.agent or 'an agent'}: {text.messages} -> {text.reply}" for text in trajectory.texts]
+    lines += [_text(text, names) for text in trajectory.texts]
     return "\n".join([*lines, f"output: {trajectory.output}"])
 
 
@@ -25,3 +28,14 @@ def _step(step: Step, names: dict[str, str]) -> str:
     did = f": {step.input or '?'} -> {step.output or '?'}" if step.kind == "tool" else ""
     failed = f" failed: {step.error}" if step.failed else ""
     return f"  {step.kind} {step.name}{within}{did}{failed}"
+
+
+def _text(text: TextCall, names: dict[str, str]) -> str:
+    within = f" in {names[text.parent]}" if text.parent in names else ""
+    asked, answered = (" | ".join(map(_message, json.loads(part))) for part in (text.messages, text.reply))
+    return f"text call of {text.model}{within}: {asked} -> {answered} ({text.finish_reason})"
+
+
+def _message(message: dict[str, Any]) -> str:
+    calls = [json.dumps(call["function"]) for call in message.get("tool_calls") or []]
+    return f"{message['role']}: {' '.join([message.get('content') or '', *calls]).strip()}"
