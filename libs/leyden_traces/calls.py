@@ -124,6 +124,7 @@ def decode_call(span: Span) -> Transition:
             finish_reason=_finish_reason(values),
             response_id=_text(values, names.RESPONSE_ID),
             replica=_text(values, names.REPLICA),
+            parent=span.parent_span_id.hex() if len(span.parent_span_id) == 8 else "",
         )
     except pydantic.ValidationError as error:
         first = error.errors()[0]

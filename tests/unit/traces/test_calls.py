@@ -63,6 +63,7 @@ def test_a_call_survives_the_wire_bit_for_bit(prompt, response):
         prompt_token_ids=pack_ids(prompt),
         response_token_ids=pack_ids([i for i, _ in response]),
         response_logprobs=pack_logprobs([p for _, p in response]),
+        parent=(b"p" * 8).hex(),
     )
     span = Span.FromString(encode_call(before, 1, 2, b"t" * 16, b"s" * 8, b"p" * 8).SerializeToString())
     after = decode_call(span)
