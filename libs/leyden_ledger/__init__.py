@@ -4,7 +4,7 @@
 changes are the Lua scripts beside this file, each atomic.
 """
 
-from leyden_ledger.assembly import Closed, SpanNote
+from leyden_ledger.assembly import Batch, Closed, Ending, Refusal, SpanNote
 from leyden_ledger.calls import CallPermit
 from leyden_ledger.episodes import Claim, Standing
 from leyden_ledger.errors import (
@@ -26,10 +26,12 @@ from leyden_ledger.uploads import NewGroup, NewUpload, Registered, Window
 
 __all__ = [
     "BacklogFull",
+    "Batch",
     "CallPermit",
     "Claim",
     "Closed",
     "Conflict",
+    "Ending",
     "EpisodeNotFound",
     "Fenced",
     "Ledger",
@@ -38,6 +40,7 @@ __all__ = [
     "NewUpload",
     "Outpaced",
     "Promoted",
+    "Refusal",
     "Registered",
     "ReplicaStatus",
     "RunNotFound",

@@ -20,7 +20,7 @@ WRITE_FAILURES = Counter("leyden_collector_write_failures", "Batches that could 
 TRAJECTORIES = Counter("leyden_collector_trajectories", "Closed attempts handled.", ["outcome"])
 ASSEMBLY_SECONDS = Histogram(
     "leyden_collector_assembly_seconds",
-    "From finding a closed attempt to its trajectory being stored and settled.",
+    "From finding closed attempts to their trajectories being stored and settled.",
     buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
 )
 SEGMENT_READS = Counter("leyden_collector_segment_reads", "Segments asked for by assembly.", ["source"])

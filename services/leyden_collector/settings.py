@@ -31,9 +31,9 @@ class CollectorSettings(CommonSettings):
     cache_bytes: int = Field(default=64 * 2**20, ge=0)
     """Of decoded calls kept for assembly."""
     assemblers: int = Field(default=4, ge=1, le=64)
-    """Trajectories being written at the same time."""
+    """Batches of trajectories being written at the same time, each of another run."""
     assembly_lease_s: float = Field(default=10, gt=0)
-    """After this, an attempt whose collector died is assembled by another one."""
+    """After this, a batch whose collector died is assembled by another one."""
     poll_ms: float = Field(default=50, gt=0)
     """How often runs with recent spans are asked for closed attempts."""
     sweep_s: float = Field(default=1, gt=0)

@@ -116,7 +116,7 @@ local function fail(id, from, reason, message)
   local e = episode_key(id)
   redis.call('HINCRBY', key('failures'), reason, 1)
   redis.call('HSET', e, 'reason', reason, 'message', message)
-  redis.call('HDEL', e, 'reward', 'rewards', 'output')
+  redis.call('HDEL', e, 'reward', 'rewards', 'output', 'call_rewards')
   local most = tonumber(redis.call('HGET', KEYS[1], 'max_attempts'))
   local innocent = reason == 'infrastructure' or reason == 'incomplete_trace'
   redis.call('HINCRBY', e, innocent and 'mishaps' or 'failures', 1)
