@@ -23,6 +23,8 @@ _COLUMNS = pa.schema(
         ("finish_reason", pa.string()),
         ("response_id", pa.string()),
         ("replica", pa.string()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
     ]
 )
 _HEAD = b"leyden.trajectory"

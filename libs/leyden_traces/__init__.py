@@ -4,7 +4,18 @@
 """
 
 from leyden_traces import names
-from leyden_traces.calls import CUT, FINISH_REASONS, OUTSIDE, decode_call, encode_call, is_call, span_id, text, trace_id
+from leyden_traces.calls import (
+    CUT,
+    FINISH_REASONS,
+    OUTSIDE,
+    attributes_of,
+    decode_call,
+    encode_call,
+    is_call,
+    span_id,
+    text,
+    trace_id,
+)
 from leyden_traces.packing import (
     MalformedSpan,
     check_tokens,
@@ -20,6 +31,7 @@ __all__ = [
     "FINISH_REASONS",
     "OUTSIDE",
     "MalformedSpan",
+    "attributes_of",
     "build_trajectory",
     "check_tokens",
     "decode_call",

@@ -39,13 +39,15 @@ def transition(**changes) -> Transition:
         "finish_reason": "tool_calls",
         "response_id": "chatcmpl-1",
         "replica": "replica-0",
+        "start_ns": 10,
+        "end_ns": 20,
     }
     return Transition(**{**values, **changes})
 
 
 def spanned(**changes) -> Span:
     t = transition(**changes)
-    return encode_call(t, 10, 20, trace_id(t.run, t.episode, t.attempt), b"s" * 8, b"")
+    return encode_call(t, t.start_ns, t.end_ns, trace_id(t.run, t.episode, t.attempt), b"s" * 8, b"")
 
 
 def attribute(span: Span, key: str):
@@ -64,7 +66,7 @@ def test_a_call_survives_the_wire_bit_for_bit(prompt, response):
         response_token_ids=pack_ids([i for i, _ in response]),
         response_logprobs=pack_logprobs([p for _, p in response]),
     )
-    span = Span.FromString(encode_call(before, 1, 2, b"t" * 16, b"s" * 8, b"p" * 8).SerializeToString())
+    span = Span.FromString(encode_call(before, 10, 20, b"t" * 16, b"s" * 8, b"p" * 8).SerializeToString())
     after = decode_call(span)
     assert after == before
     assert unpack_ids(after.prompt_token_ids).tolist() == prompt
