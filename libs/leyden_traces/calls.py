@@ -169,11 +169,12 @@ def _value(values: dict[str, AnyValue], key: str, *kinds: str) -> Any:
 
 
 def _text(values: dict[str, AnyValue], key: str) -> str:
-    return _value(values, key, "string_value")
+    # What is of another type reads as empty: only then is it worth asking which type it is.
+    return (key in values and values[key].string_value) or _value(values, key, "string_value")
 
 
 def _int(values: dict[str, AnyValue], key: str) -> int:
-    value = _value(values, key, "int_value")
+    value = (key in values and values[key].int_value) or _value(values, key, "int_value")
     low, high = _LIMITS[key]
     if not low <= value < high:
         raise MalformedSpan(f"{key} must be from {low} to {high - 1}, not {value}")
@@ -187,7 +188,8 @@ def _time(nanoseconds: int) -> int:
 
 
 def _temperature(values: dict[str, AnyValue]) -> float:
-    value = float(_value(values, names.TEMPERATURE, "double_value", "int_value"))
+    given = values.get(names.TEMPERATURE)
+    value = (given and given.double_value) or float(_value(values, names.TEMPERATURE, "double_value", "int_value"))
     if not (math.isfinite(value) and value >= 0):
         raise MalformedSpan(f"{names.TEMPERATURE} must be a finite number of at least 0, not {value}")
     return value
@@ -201,14 +203,14 @@ def _finish_reason(values: dict[str, AnyValue]) -> str:
 
 
 def _ids(values: dict[str, AnyValue], key: str) -> bytes:
-    value = _value(values, key, "bytes_value", "array_value")
+    value = (key in values and values[key].bytes_value) or _value(values, key, "bytes_value", "array_value")
     if isinstance(value, bytes):
         return value
     return pack_ids(_items(value.values, key, {"int_value"}))
 
 
 def _logprobs(values: dict[str, AnyValue], key: str) -> bytes:
-    value = _value(values, key, "bytes_value", "array_value")
+    value = (key in values and values[key].bytes_value) or _value(values, key, "bytes_value", "array_value")
     if isinstance(value, bytes):
         return value
     return pack_logprobs(_items(value.values, key, {"double_value", "int_value"}))

@@ -72,13 +72,14 @@ def check_tokens(prompt_ids: bytes, response_ids: bytes, logprobs: bytes) -> Non
     Raises:
         MalformedSpan: ids are none or negative, or there is not one possible logprob for each response id.
     """
-    prompt, response, logs = unpack_ids(prompt_ids), unpack_ids(response_ids), unpack_logprobs(logprobs)
-    if not prompt.size or not response.size:
-        raise MalformedSpan(f"{'response' if prompt.size else 'prompt'} has no tokens")
-    if _lowest(prompt) < 0 or _lowest(response) < 0:
+    _whole(prompt_ids, "token ids")
+    both, logs = unpack_ids(prompt_ids + response_ids), unpack_logprobs(logprobs)
+    if not prompt_ids or not response_ids:
+        raise MalformedSpan(f"{'response' if prompt_ids else 'prompt'} has no tokens")
+    if _lowest(both) < 0:
         raise MalformedSpan("a token id is negative")
-    if response.size != logs.size:
-        raise MalformedSpan(f"{response.size} response token ids but {logs.size} logprobs", "mismatched")
+    if len(response_ids) != len(logprobs):
+        raise MalformedSpan(f"{len(response_ids) // 4} response token ids but {logs.size} logprobs", "mismatched")
     # NaN passes through both, and compares as false.
     low, high = _lowest(logs), _highest(logs)
     if not (low > -math.inf and high < math.inf):

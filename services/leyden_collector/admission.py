@@ -1,6 +1,7 @@
 """Which spans of a request are kept, for which run, and why the others are not. Pure."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
@@ -37,8 +38,7 @@ class Share:
         return len(self.otlp) + sum(len(refused.span) for refused in self.refused)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(NamedTuple):
     run: str
     span: bytes
     call: Transition | None = None

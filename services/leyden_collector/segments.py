@@ -49,7 +49,7 @@ class Limits:
     max_bytes: int
     writers: int
     timeout_s: float
-    quarantine_bytes: int
+    quarantine_bytes: int = 16 * 2**20
     """For one run in a minute."""
 
     @classmethod
