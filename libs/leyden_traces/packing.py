@@ -72,8 +72,8 @@ def check_tokens(prompt_ids: bytes, response_ids: bytes, logprobs: bytes) -> Non
     Raises:
         MalformedSpan: ids are none or negative, or there is not one possible logprob for each response id.
     """
-    _whole(prompt_ids, "token ids")
-    both, logs = unpack_ids(prompt_ids + response_ids), unpack_logprobs(logprobs)
+    both = unpack_ids(_whole(prompt_ids, "token ids") + _whole(response_ids, "token ids"))
+    logs = unpack_logprobs(logprobs)
     if not prompt_ids or not response_ids:
         raise MalformedSpan(f"{'response' if prompt_ids else 'prompt'} has no tokens")
     if _lowest(both) < 0:

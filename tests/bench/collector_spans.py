@@ -1,7 +1,7 @@
 """How many spans the real collector makes durable in a second of its CPU: HTTP in, acknowledged on disk.
 
-`python tests/bench/collector_spans.py [--load bytes|lists|l2] [--spans N] [--batch N] [--senders N]` starts a Redis and a
-collector with a local store, sends from other processes' memory prepared beforehand, and prints one JSON line:
+`python tests/bench/collector_spans.py [--load bytes|lists|l2] [--spans N] [--batch N] [--senders N]` starts a Redis and
+a collector with a local store, sends what it has prepared, checks that it is on disk, and prints one JSON line:
 `collector.durable_spans_per_cpu_s`, with what it was measured on.
 
 Loads: `bytes`, a call of 2,048 prompt ids, 256 response ids and logprobs, packed; `lists`, the same as lists; `l2`, the

@@ -10,11 +10,16 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
+import grpc
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from redis.exceptions import ConnectionError
 
 from leyden_collector.cache import SegmentCache
+from leyden_collector.grpc_receiver import METHOD
 from leyden_collector.receiving import receive
 from leyden_collector.segments import Limits, SegmentWriter
 from leyden_collector.settings import CollectorSettings
@@ -60,6 +65,40 @@ class SwitchedNotes:
         assert {note.segment for note in notes} <= set(self._store.objects), "noted before it was stored"
         self.noted += notes
         return {(note.episode, note.attempt) for note in notes} & self.fenced
+
+
+class Answered(NamedTuple):
+    """How one export over gRPC ended."""
+
+    code: grpc.StatusCode
+    detail: str
+    body: bytes = b""
+    status: Status | None = None
+    """The details of an error, if there are any."""
+
+    @property
+    def refused(self) -> int:
+        """How many spans were refused in part."""
+        return ExportTraceServiceResponse.FromString(self.body).partial_success.rejected_spans
+
+
+async def export_grpc(
+    address: str,
+    body: bytes,
+    token: str | None,
+    compression: grpc.Compression = grpc.Compression.NoCompression,
+    timeout: float = 20,
+) -> Answered:
+    """Send one export over gRPC."""
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    async with grpc.aio.insecure_channel(address) as channel:
+        send = channel.unary_unary(METHOD)
+        try:
+            answer = await send(body, metadata=metadata, compression=compression, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+            return Answered(error.code(), error.details() or "", b"", Status.FromString(details) if details else None)
+    return Answered(grpc.StatusCode.OK, "", answer)
 
 
 class Served:
