@@ -102,11 +102,14 @@ class Assembly:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    async def note_spans(self, run: str, notes: Sequence[SpanNote]) -> None:
-        """Record where calls' spans are; repeat it as often as you like."""
+    async def note_spans(self, run: str, notes: Sequence[SpanNote]) -> set[tuple[str, int]]:
+        """Record where calls' spans are; repeat it as often as you like.
+
+        Returns: episode and attempt of notes that are of no use, as another attempt is the newest.
+        """
         args = [part for note in notes for part in (note.episode, note.attempt, note.call, note.segment)]
-        if args:
-            await self._scripts.run("note_spans", run, args)
+        fenced = await self._scripts.run("note_spans", run, args) if args else []
+        return {(episode, int(attempt)) for episode, attempt in zip(fenced[::2], fenced[1::2], strict=True)}
 
     async def due(self, run: str, lease_s: float) -> Batch | None:
         """Return a batch to assemble, if attempts wait; it comes again after `lease_s` unless it has been settled."""

@@ -5,7 +5,17 @@
 """
 
 from leyden_traces import names
-from leyden_traces.calls import CUT, FINISH_REASONS, OUTSIDE, decode_call, encode_call, is_call, span_id, text, trace_id
+from leyden_traces.calls import (
+    CUT,
+    FINISH_REASONS,
+    OUTSIDE,
+    decode_call,
+    encode_call,
+    is_call,
+    span_id,
+    text,
+    trace_id,
+)
 from leyden_traces.packing import (
     MalformedSpan,
     check_tokens,

@@ -9,7 +9,10 @@ INFLIGHT_BYTES = Gauge("leyden_collector_inflight_bytes", "Bytes of requests tha
 
 SEGMENTS = Counter("leyden_collector_segments", "Segments written.")
 SEGMENT_BYTES = Counter("leyden_collector_segment_bytes", "Bytes of segments written.")
-QUARANTINED = Counter("leyden_collector_quarantined", "Spans written to quarantine.")
+QUARANTINED = Counter("leyden_collector_quarantined", "Spans written to quarantine.", ["kind"])
+QUARANTINE_DROPPED = Counter(
+    "leyden_collector_quarantine_dropped", "Refused spans that found no room in quarantine.", ["kind"]
+)
 WRITE_SECONDS = Histogram(
     "leyden_collector_write_seconds",
     "From the end of gathering to durable and noted in the ledger.",

@@ -5,8 +5,9 @@ import contextlib
 
 import pytest
 
-from leyden_collector.admission import Refused, Share
+from leyden_collector.admission import Share
 from leyden_collector.cache import SegmentCache
+from leyden_collector.refusal import RefusedSpan
 from leyden_collector.segments import Limits, NotDurable, SegmentWriter
 from support.collector import SwitchedNotes, SwitchedStore
 from support.spans import call_span, request, spans_of, transition
@@ -23,7 +24,7 @@ def notes(store: SwitchedStore) -> SwitchedNotes:
 
 
 def writer(store: SwitchedStore, notes: SwitchedNotes, **limits: float) -> SegmentWriter:
-    settings = {"flush_s": 0.01, "max_bytes": 2**20, "writers": 2, "timeout_s": 0.3} | limits
+    settings = {"flush_s": 0.01, "max_bytes": 2**20, "writers": 2, "timeout_s": 0.3, "quarantine_bytes": 2**20} | limits
     return SegmentWriter(store, notes, SegmentCache(2**20), Limits(**settings))  # type: ignore[arg-type]
 
 
@@ -108,7 +109,7 @@ async def test_a_sender_that_leaves_takes_nobody_with_it(store: SwitchedStore, n
 
 async def test_refused_spans_are_durable_too(store: SwitchedStore, notes: SwitchedNotes) -> None:
     one = writer(store, notes)
-    refused = [Refused("malformed", "no tokens", b"raw")]
+    refused = [RefusedSpan("malformed", "no tokens", b"raw", 3)]
     await asyncio.gather(one.submit(Share("run-a", refused=refused)), one.submit(Share(None, refused=refused)))
     folders = sorted(key.rpartition("/")[0] for key in store.objects)
     assert folders == ["quarantine", "runs/run-a/quarantine"]
