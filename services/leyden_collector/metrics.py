@@ -26,4 +26,8 @@ ASSEMBLY_SECONDS = Histogram(
     "From finding closed attempts to their trajectories being stored and settled.",
     buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
 )
+LATE_AGENTS = Counter(
+    "leyden_collector_late_agents", "Attempts whose agents' own spans were stored too late for their trajectory."
+)
+LEFT_OUT = Counter("leyden_collector_agent_spans_left_out", "Agents' own spans beyond what one trajectory looks at.")
 SEGMENT_READS = Counter("leyden_collector_segment_reads", "Segments asked for by assembly.", ["source"])

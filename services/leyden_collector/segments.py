@@ -13,12 +13,12 @@ from redis.exceptions import RedisError
 
 from leyden_collector import metrics
 from leyden_collector.admission import Share
-from leyden_collector.cache import SegmentCache, index
+from leyden_collector.cache import Segment, SegmentCache, index
 from leyden_collector.quarantine import Quarantine
 from leyden_collector.refusal import RefusedSpan
 from leyden_collector.settings import CollectorSettings
 from leyden_contracts import Transition
-from leyden_ledger import LedgerError, SpanNote
+from leyden_ledger import AgentNote, LedgerError, SpanNote
 from leyden_runtime.failpoints import failpoint
 from leyden_storage import ObjectStore, StoreError
 from leyden_storage.keys import segment_key
@@ -39,6 +39,9 @@ class Notes(Protocol):
 
     async def note_spans(self, run: str, notes: Sequence[SpanNote]) -> Fenced:
         """Record where calls' spans are; return the attempts among them that are not the live ones any more."""
+
+    async def note_agents(self, run: str, notes: Sequence[AgentNote]) -> Fenced:
+        """Record where agents' own spans are; return the attempts among them whose trajectories are without these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ class SegmentWriter:
         self._seal(batch)
         await self._in_thread(lambda: self._write(batch))
         failpoint("collector.stored")
-        if batch.run is None or not batch.calls:
+        if batch.run is None or not (batch.calls or batch.agents):
             return frozenset()
         fenced = await self._note(batch.run, batch, segment_key(batch.run, batch.name))
         failpoint("collector.noted")
@@ -164,7 +167,11 @@ class SegmentWriter:
         return fenced
 
     async def _note(self, run: str, batch: _Batch, segment: str) -> Fenced:
-        self._cache.put(segment, index(batch.calls), sum(map(len, batch.otlp)))
+        self._keep(batch, segment)
+        if batch.agents:
+            # Before the calls: with the last of them an attempt is complete, and its trajectory is made.
+            agents = [AgentNote(*attempt, segment) for attempt in sorted(batch.agents)]
+            metrics.LATE_AGENTS.inc(len(await self._notes.note_agents(run, agents)))
         notes = [SpanNote(call.episode, call.attempt, call.number, segment) for call in batch.calls]
         fenced = await self._notes.note_spans(run, notes)
         if fenced:
@@ -172,6 +179,11 @@ class SegmentWriter:
             await self._slots.acquire()
             await self._in_thread(lambda: self._quarantine.write(run, f"{batch.name}-fenced", refused))
         return fenced
+
+    def _keep(self, batch: _Batch, segment: str) -> None:
+        size = sum(map(len, batch.otlp))
+        raw = b"".join(batch.otlp) if batch.agents else b""
+        self._cache.put(segment, Segment(index(batch.calls), raw), size + len(raw))
 
     async def _in_thread(self, write: Callable[[], None]) -> None:
         """Run `write` in the pool. Its slot is free when the thread is, which may be long after a timeout."""

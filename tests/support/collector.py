@@ -23,7 +23,7 @@ from leyden_collector.grpc_receiver import METHOD
 from leyden_collector.receiving import receive
 from leyden_collector.segments import Limits, SegmentWriter
 from leyden_collector.settings import CollectorSettings
-from leyden_ledger import SpanNote
+from leyden_ledger import AgentNote, SpanNote
 from leyden_runtime.tokens import Tokens
 from leyden_storage import StoreError
 from support.servers import find_port, wait_for
@@ -56,6 +56,7 @@ class SwitchedNotes:
     def __init__(self, store: SwitchedStore) -> None:
         self._store = store
         self.noted: list[SpanNote] = []
+        self.agents: list[AgentNote] = []
         self.fenced: set[tuple[str, int]] = set()
         self.down = False
 
@@ -65,6 +66,14 @@ class SwitchedNotes:
         assert {note.segment for note in notes} <= set(self._store.objects), "noted before it was stored"
         self.noted += notes
         return {(note.episode, note.attempt) for note in notes} & self.fenced
+
+    async def note_agents(self, run: str, notes: Sequence[AgentNote]) -> set[tuple[str, int]]:
+        if self.down:
+            raise ConnectionError("down")
+        assert {note.segment for note in notes} <= set(self._store.objects), "noted before it was stored"
+        assert not {note.segment for note in notes} & {note.segment for note in self.noted}, "after the calls"
+        self.agents += notes
+        return set()
 
 
 class Answered(NamedTuple):

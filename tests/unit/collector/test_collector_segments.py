@@ -7,10 +7,11 @@ import pytest
 
 from leyden_collector.admission import Share
 from leyden_collector.cache import SegmentCache
+from leyden_collector.metrics import LATE_AGENTS
 from leyden_collector.refusal import RefusedSpan
 from leyden_collector.segments import Limits, NotDurable, SegmentWriter
 from support.collector import SwitchedNotes, SwitchedStore
-from support.spans import call_span, request, spans_of, transition
+from support.spans import agent_span, call_span, request, spans_of, transition
 
 
 @pytest.fixture
@@ -115,3 +116,25 @@ async def test_refused_spans_are_durable_too(store: SwitchedStore, notes: Switch
     assert folders == ["quarantine", "runs/run-a/quarantine"]
     assert all(b'"reason": "no tokens"' in data for data in store.objects.values())
     assert notes.noted == []
+
+
+async def test_agents_spans_are_noted_before_the_calls_that_may_complete_their_attempt(
+    store: SwitchedStore, notes: SwitchedNotes
+) -> None:
+    one = writer(store, notes)
+    late = LATE_AGENTS._value.get()
+    talk = Share("run-a", 1, request(agent_span()).SerializeToString(), agents={("g-0.0", 1)})
+    await asyncio.gather(one.submit(share(1)), one.submit(talk))
+    (segment,) = store.objects
+    assert [(note.episode, note.attempt, note.segment) for note in notes.agents] == [("g-0.0", 1, segment)]
+    assert [note.segment for note in notes.noted] == [segment]
+    assert LATE_AGENTS._value.get() == late
+
+
+async def test_agents_spans_that_cannot_be_noted_are_not_acknowledged(
+    store: SwitchedStore, notes: SwitchedNotes
+) -> None:
+    one = writer(store, notes)
+    notes.down = True
+    with pytest.raises(NotDurable):
+        await one.submit(Share("run-a", 1, request(agent_span()).SerializeToString(), agents={("g-0.0", 1)}))
