@@ -16,7 +16,6 @@ from leyden_contracts import (
 )
 from leyden_ledger.replicas import ReplicaStatus
 from leyden_ledger.runs import RunState, RunSummary
-from leyden_storage.keys import trajectory_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,9 @@ class Facts:
     rewarded: frozenset[str]
     """Episodes whose ledger entry holds a reward."""
     trajectories: Mapping[str, Trajectory]
-    """By object key."""
+    """By episode, without tokens. Where several are stored, that of the highest attempt."""
+    places: Mapping[str, str]
+    """Episode -> the batch that holds this trajectory."""
     manifests: Mapping[int, AdapterManifest]
     digests: Mapping[int, Mapping[str, str]]
     """Version -> file -> sha256 of what is stored."""
@@ -84,12 +85,11 @@ def endings(facts: Facts) -> Iterator[Violation]:
 
 def transitions(facts: Facts) -> Iterator[Violation]:
     """I2: every transition is stored exactly once, and only the winning attempt's."""
-    stored = {trajectory.episode for trajectory in facts.trajectories.values()}
     for name, trajectory in facts.trajectories.items():
-        for message in _unlike(trajectory, facts.episodes.get(trajectory.episode)):
+        for message in _unlike(trajectory, facts.places[name], facts.episodes.get(name)):
             yield Violation("I2", name, message)
     for episode in facts.episodes.values():
-        if episode.state is EpisodeState.SUCCEEDED and episode.id not in stored:
+        if episode.state is EpisodeState.SUCCEEDED and episode.id not in facts.trajectories:
             yield Violation("I2", episode.id, "it succeeded, but its trajectory is not stored")
     steps = (step for trajectory in facts.trajectories.values() for step in trajectory.transitions)
     for (replica, reply), times in Counter((step.replica, step.response_id) for step in steps).items():
@@ -97,7 +97,7 @@ def transitions(facts: Facts) -> Iterator[Violation]:
             yield Violation("I2", reply, f"this reply of {replica} is stored {times} times")
 
 
-def _unlike(trajectory: Trajectory, episode: Episode | None) -> Iterator[str]:
+def _unlike(trajectory: Trajectory, place: str, episode: Episode | None) -> Iterator[str]:
     """Yield how a stored trajectory differs from what the ledger says of its episode."""
     if episode is None:
         yield "it belongs to no episode of the ledger"
@@ -106,11 +106,13 @@ def _unlike(trajectory: Trajectory, episode: Episode | None) -> Iterator[str]:
     # While it is collecting, the trajectory is written and about to be settled.
     if episode.state not in (EpisodeState.SUCCEEDED, EpisodeState.COLLECTING):
         yield f"its episode is {episode.state}"
+    if episode.state is EpisodeState.SUCCEEDED and episode.batch != place:
+        yield f"it is in batch {place}, but the ledger looks for it in {episode.batch}"
     if trajectory.attempt != episode.attempt:
         yield f"it is attempt {trajectory.attempt}'s, but attempt {episode.attempt} won"
     if numbers != list(range(1, episode.calls + 1)):
         yield f"it has calls {numbers}, but the gateway counted {episode.calls}"
-    if trajectory.verdict is not Verdict.COMPLETE:
+    if trajectory.verdict is Verdict.INCOMPLETE:
         yield f"its verdict is {trajectory.verdict}"
 
 
@@ -121,11 +123,10 @@ def batches(facts: Facts) -> Iterator[Violation]:
     for subject, times in (consumed + trained).items():
         if times > 1:
             yield Violation("I3", subject, f"it was trained on {times} times")
-    by_episode = {trajectory.episode: trajectory for trajectory in facts.trajectories.values()}
     bound = facts.spec.algorithm.max_staleness
     for version, manifest in facts.manifests.items():
         for episode in manifest.trained_episodes:
-            trajectory = by_episode.get(episode)
+            trajectory = facts.trajectories.get(episode)
             if trajectory is None or trajectory.purpose != "train":
                 yield Violation(
                     "I3", episode, f"version {version} was trained on it, but it is no stored training data"
@@ -171,11 +172,9 @@ def adapters(facts: Facts) -> Iterator[Violation]:
 def owners(facts: Facts) -> Iterator[Violation]:
     """I5: nothing is stored under another's name."""
     for name, trajectory in facts.trajectories.items():
-        if name != trajectory_key(facts.spec.id or "", trajectory.group, trajectory.episode):
-            yield Violation("I5", name, f"it says that it is {trajectory.run}/{trajectory.group}/{trajectory.episode}")
-        owner = (trajectory.run, trajectory.episode, trajectory.attempt)
-        if any((step.run, step.episode, step.attempt) != owner for step in trajectory.transitions):
-            yield Violation("I5", name, "it holds a call of another run, episode or attempt")
+        # Its calls have no owner of their own: a row belongs to the episode whose head it follows.
+        if (trajectory.run, trajectory.group) != (facts.spec.id, name.rpartition(".")[0]):
+            yield Violation("I5", name, f"its trajectory says that it is {trajectory.run}/{trajectory.group}'s")
 
 
 def rewards(facts: Facts) -> Iterator[Violation]:
@@ -188,7 +187,7 @@ def rewards(facts: Facts) -> Iterator[Violation]:
         if failed and episode.id in trained:
             yield Violation("I6", episode.id, f"it is {episode.state}, but was trained on")
     for name, trajectory in facts.trajectories.items():
-        found = facts.episodes.get(trajectory.episode)
+        found = facts.episodes.get(name)
         if found and found.state is EpisodeState.SUCCEEDED and found.reward != trajectory.reward:
             yield Violation("I6", name, f"its reward is {trajectory.reward}, but the grader's was {found.reward}")
 

@@ -24,6 +24,8 @@ SERVED = "leyden:served"
 """The runs with versions that replicas must serve, also when the run has ended."""
 PUBLISHED = "leyden:published"
 """A stream that tells loaders at once of what `served` and the runs will tell them anyhow."""
+ATTEMPTS_APART = 1_000_000
+"""Between the attempts of an episode before and after its ledger was lost: more than any episode has."""
 Argument = str | int | float
 
 

@@ -94,9 +94,14 @@ def trajectories_prefix(run: str) -> str:
     return _join("runs", run, "trajectories") + "/"
 
 
-def trajectory_key(run: str, group: str, episode: str) -> str:
-    """One episode's trajectory."""
-    return _join("runs", run, "trajectories", group, f"{episode}.parquet")
+def batch_name(epoch: int, number: int) -> str:
+    """The name of the run's `number`-th batch of trajectories, from 1, since its `epoch`-th recovery."""
+    return f"{epoch:04d}-{number:09d}"
+
+
+def trajectory_batch_key(run: str, batch: str) -> str:
+    """A batch of trajectories, by its name."""
+    return _join("runs", run, "trajectories", f"{batch}.parquet")
 
 
 def adapter_prefix(run: str, role: str, version: int) -> str:

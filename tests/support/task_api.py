@@ -15,6 +15,7 @@ from leyden_storage.keys import adapter_prefix, manifest_key
 from leyden_task_api.app import create_app
 from leyden_task_api.parts import Parts, open_parts
 from leyden_task_api.settings import TaskApiSettings
+from support.playing import settle_all
 from support.servers import find_port, wait_for
 
 SPEC = {
@@ -81,8 +82,7 @@ async def play(ledger: Ledger, run: str, reward: Reward, version: int = 0, pin: 
             result = AttemptResult(outcome="graded", reward=number)
         await ledger.episodes.close(run, id, claim.attempt, result)
         if number is not None:
-            await ledger.assembly.due(run, 60)
-            await ledger.assembly.settle(run, id, claim.attempt)
+            await settle_all(ledger, run)
     return len(due)
 
 

@@ -25,10 +25,11 @@ def test_read_back(s3_store: ObjectStore) -> None:
     s3_store.put("a/x", b"0123456789")
     assert s3_store.get("a/x") == b"0123456789"
     assert s3_store.get_range("a/x", 2, 3) == b"234"
+    assert s3_store.size("a/x") == 10
     assert s3_store.exists("a/x") and not s3_store.exists("a/y")
     s3_store.put("a/b/y", b"")
     assert list(s3_store.list("a/")) == ["a/b/y", "a/x"]
-    for read in (lambda: s3_store.get("no"), lambda: s3_store.get_range("no", 0, 1)):
+    for read in (lambda: s3_store.get("no"), lambda: s3_store.get_range("no", 0, 1), lambda: s3_store.size("no")):
         with pytest.raises(ObjectNotFound):
             read()
 
