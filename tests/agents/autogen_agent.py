@@ -8,8 +8,10 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
 from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_ext.models.openai import OpenAIChatCompletionClient
+from openinference.instrumentation.autogen_agentchat import AutogenAgentChatInstrumentor
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -18,10 +20,10 @@ def instrument(which: str) -> None:
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
+    if which == "openai":
+        OpenAIInstrumentor().instrument()
     if which == "openinference":
-        from openinference.instrumentation.autogen_agentchat import AutogenAgentChatInstrumentor
-
-        AutogenAgentChatInstrumentor().instrument(tracer_provider=provider)
+        AutogenAgentChatInstrumentor().instrument()
 
 
 def add(a: int, b: int) -> int:

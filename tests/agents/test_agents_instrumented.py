@@ -20,7 +20,8 @@ CASES = {
     "langchain-opentelemetry": case("python", "langchain_agent.py", "opentelemetry"),
     "openai-agents-openinference": case("python", "openai_agents_agent.py", "openinference"),
     "openai-agents-opentelemetry": case("python", "openai_agents_agent.py", "opentelemetry"),
-    "autogen": case("python", "autogen_agent.py", "builtin"),
+    "autogen": case("python", "autogen_agent.py", "openai"),
+    "autogen-alone": case("python", "autogen_agent.py", "nothing"),
     "autogen-openinference": case("python", "autogen_agent.py", "openinference"),
     "crewai-openinference": case("python", "crewai_agent.py", environment="crewai", variables=CREW | NEW_CONVENTIONS),
 }
@@ -37,10 +38,11 @@ OUTSIDE = {
 def trajectories(stage) -> dict[str, Trajectory]:
     elsewhere = {"OPENAI_BASE_URL": f"{stage.model}/v1", "OPENAI_API_KEY": "another"}
     outside = {name: task | {"variables": task["variables"] | elsewhere} for name, task in OUTSIDE.items()}
-    return stage.play(CASES | outside, seconds=280)
+    return stage.play(CASES | outside, seconds=800)
 
 
 @pytest.mark.agents
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [*CASES, *OUTSIDE])
 def test_the_agent_gives_the_documented_trajectory(
     name: str, trajectories: dict[str, Trajectory], pytestconfig: pytest.Config

@@ -13,11 +13,12 @@ from support.taught_engine import taught_model
 
 
 @pytest.mark.agents
+@pytest.mark.timeout(900)
 def test_the_calls_are_the_engines(tmp_path: Path) -> None:
     model = taught_model(tmp_path, context=1024)
     task = {"environment": "agents", "command": ["opentelemetry-instrument", "python", "plain_openai_agent.py"]}
     with real_engine(tmp_path, model, BASE_MODEL) as engine, stage_in(tmp_path / "stage", engine.url) as stage:
-        trajectory = stage.play({"plain": task}, 120)["plain"]
+        trajectory = stage.play({"plain": task}, seconds=600)["plain"]
     assert trajectory.verdict is Verdict.COMPLETE
     assert trajectory.transitions[0].finish_reason == "tool_calls"
     assert len(trajectory.transitions) == 2, "the tool's result was shown to the model"

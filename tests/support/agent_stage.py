@@ -35,7 +35,7 @@ class Stage:
             grader="environment_agent:right",
             sampling=Sampling(max_tokens=64, temperature=0.01),
             roles={"policy": Role(), "checker": Role(trained=False, models=["gpt-4o-mini"])},
-            episodes=EpisodeRules(**{"timeout_s": 240, "max_attempts": 1, **rules}),
+            episodes=EpisodeRules(**{"timeout_s": 600, "max_attempts": 1, **rules}),
         )
         run = str(self.fleet.client.create_run(spec).spec.id)
         inputs = {name: {"question": QUESTION, **task} for name, task in tasks.items()}
