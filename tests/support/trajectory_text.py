@@ -14,13 +14,14 @@ def rendered(trajectory: Trajectory) -> str:
     for number in range(len(trajectory.transitions) + 1):
         lines += [_call(call) for call in trajectory.transitions if call.number == number]
         lines += [_step(step, names) for step in trajectory.steps if step.after_call == number]
-    lines += [_text(text, names) for text in trajectory.texts]
+    lines += map(_text, trajectory.texts)
     return "\n".join([*lines, f"output: {trajectory.output}"])
 
 
 def _call(call: Transition) -> str:
     text = bytes(unpack_ids(call.response_token_ids).tolist()).decode()
-    return f"call {call.number} by {call.role}: {text} ({call.finish_reason})"
+    within = f" in {call.agent}" if call.agent else ""
+    return f"call {call.number} by {call.role}{within}: {text} ({call.finish_reason})"
 
 
 def _step(step: Step, names: dict[str, str]) -> str:
@@ -30,8 +31,8 @@ def _step(step: Step, names: dict[str, str]) -> str:
     return f"  {step.kind} {step.name}{within}{did}{failed}"
 
 
-def _text(text: TextCall, names: dict[str, str]) -> str:
-    within = f" in {names[text.parent]}" if text.parent in names else ""
+def _text(text: TextCall) -> str:
+    within = f" in {text.agent}" if text.agent else ""
     asked, answered = (" | ".join(map(_message, json.loads(part))) for part in (text.messages, text.reply))
     return f"text call of {text.model}{within}: {asked} -> {answered} ({text.finish_reason})"
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from leyden_collector.settings import CollectorSettings
 from leyden_runtime.tokens import Scope, Tokens
 from leyden_storage import LocalStore
 from support.collector import collector_process
@@ -20,9 +19,7 @@ from support.spans import spans_of
 FOLDER = Path(__file__).parent / "node"
 KEY = "test-signing-key-of-more-than-32-characters"
 EPISODE = "g-0.0"
-GRPC = "grpc_port" in CollectorSettings.model_fields
-later = pytest.mark.skipif(not GRPC, reason="the collector takes OTLP over HTTP as protobuf only")
-PROTOCOLS = [pytest.param("http/json", marks=later), "http/protobuf", pytest.param("grpc", marks=later)]
+PROTOCOLS = ["http/json", "http/protobuf", "grpc"]
 
 
 class Collector(NamedTuple):
@@ -50,10 +47,9 @@ class Collector(NamedTuple):
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
     folder, port = tmp_path_factory.mktemp("collector"), find_port()
-    settings = {"grpc_port": port} if GRPC else {}
     with (
         redis_server(folder / "redis") as redis_url,
-        collector_process(folder, redis_url, folder / "store", KEY, **settings) as (_, url),
+        collector_process(folder, redis_url, folder / "store", KEY, grpc_port=port) as (_, url),
     ):
         urls = {"http/json": url, "http/protobuf": url, "grpc": f"http://127.0.0.1:{port}"}
         yield Collector(urls, LocalStore(folder / "store"))
