@@ -134,6 +134,8 @@ def batches(facts: Facts) -> Iterator[Violation]:
                 continue
             if trajectory.group not in manifest.groups:
                 yield Violation("I3", episode, f"version {version} was trained on it, but not on its group")
+            if trajectory.verdict is not Verdict.COMPLETE:
+                yield Violation("I3", episode, f"version {version} was trained on it, but it is {trajectory.verdict}")
             role = facts.spec.trained_role
             used = {step.policy_version for step in trajectory.transitions if step.role == role}
             if not used <= {0, *(known for known in facts.manifests if known < version)}:
