@@ -112,7 +112,7 @@ def _unlike(trajectory: Trajectory, place: str, episode: Episode | None) -> Iter
         yield f"it is attempt {trajectory.attempt}'s, but attempt {episode.attempt} won"
     if numbers != list(range(1, episode.calls + 1)):
         yield f"it has calls {numbers}, but the gateway counted {episode.calls}"
-    if trajectory.verdict is Verdict.INCOMPLETE:
+    if trajectory.verdict is Verdict.INCOMPLETE or (numbers and trajectory.verdict is Verdict.TEXT_ONLY):
         yield f"its verdict is {trajectory.verdict}"
 
 
