@@ -124,8 +124,7 @@ class Assembler:
         metrics.ASSEMBLY_SECONDS.observe(time.monotonic() - started)
 
     async def _assemble(self, batch: Batch) -> Counter[str]:
-        rules = await self._rules.of(batch.run)
-        built = [one for one in await asyncio.gather(*(self._build(one, rules) for one in batch.members)) if one]
+        built = [one for one in await asyncio.gather(*map(self._build, batch.members)) if one]
         created, stored = await asyncio.to_thread(self._write, batch, built)
         failpoint("collector.written")
         members = _sort(batch.members, built, stored, "written" if created else "repeated")
@@ -138,8 +137,12 @@ class Assembler:
             await asyncio.to_thread(self._store.delete, trajectory_batch_key(batch.run, batch.name))
         return Counter({str(ending): len(batch.members)})
 
-    async def _build(self, closed: Closed, rules: SignalRules) -> Trajectory | None:
-        """Return the trajectory, or None if there can be none: its batch does without it. Raises StoreError."""
+    async def _build(self, closed: Closed) -> Trajectory | None:
+        """Return the trajectory, or None if there can be none: its batch does without it.
+
+        Raises StoreError, LedgerError, redis.RedisError.
+        """
+        rules = await self._rules.of(closed.run)
         try:
             async with self._reads:
                 transitions = await self._reader.transitions(closed)

@@ -1,6 +1,7 @@
 """Intermediate rewards: each rule gives what it says, to the call it says, and nothing unless it is asked for."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,8 @@ def reply(response: str, arguments: str) -> Fact:
 
 def test_every_rule_of_a_run_has_its_function() -> None:
     assert list(RULES) == list(SignalRules.model_fields)
+    page = (Path(__file__).parents[3] / "infra" / "docs" / "signals.md").read_text()
+    assert [name for name in RULES if f"| `{name}` |" not in page] == []
 
 
 def test_no_rule_makes_no_signal() -> None:
