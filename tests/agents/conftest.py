@@ -16,7 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write the trajectories into the page that shows them")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of the scripted model: a replica, or a provider of somebody else's."""
     port, log = find_port(), tmp_path_factory.mktemp("model") / "model.log"
@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stage(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with stage_in(tmp_path_factory.mktemp("stage"), model) as stage:
         yield stage
