@@ -1,4 +1,4 @@
-"""Whatever arrives, the sender is told what is wrong with it; nothing is a failure of ours, and segments stay readable."""
+"""Whatever arrives, its sender is told what is wrong with it; nothing fails, and segments stay readable."""
 
 import asyncio
 import threading
