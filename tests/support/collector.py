@@ -171,7 +171,10 @@ def healthy(url: str) -> bool:
 def collector_process(
     folder: Path, redis_url: str, store_folder: Path, signing_key: str, **settings: object
 ) -> Iterator[tuple[subprocess.Popen, str]]:
-    """Run `python -m leyden_collector`; yields the process and its URL. It is killed at the end if it still runs."""
+    """Run `python -m leyden_collector`; yields the process and its URL. It is killed at the end if it still runs.
+
+    gRPC is off unless `grpc_port` is given: several collectors of one machine must not want the same port.
+    """
     port = find_port()
     environment = os.environ | {
         "LEYDEN_REDIS_URL": redis_url,
