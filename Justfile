@@ -107,7 +107,7 @@ setup-litellm: setup
     test -x .venv-litellm/bin/python || python3 -m venv .venv-litellm
     VIRTUAL_ENV="$PWD/.venv-litellm" .venv/bin/uv pip install --quiet 'litellm[proxy]==1.80.0'
 
-# Measure: `just bench loop`, `gateway`, `ledger` or `upload`
+# Measure: `just bench loop`, `gateway`, `ledger`, `store` or `upload`
 bench name *args: setup
     #!/usr/bin/env bash
     set -euo pipefail

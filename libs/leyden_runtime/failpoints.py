@@ -35,6 +35,7 @@ POINTS = {
     "gateway.answering": "the span is queued, the agent has no answer",
     "collector.stored": "a segment is in the object store, not in the ledger",
     "collector.noted": "a segment is noted in the ledger, its sender has no answer",
+    "collector.leased": "the ledger has formed a batch of closed attempts, nothing of it is stored",
     "collector.written": "a batch of trajectories is in the object store, the ledger has not been told",
     "learner.committed": "a version is committed in the object store, not published",
     "learner.published": "a version is published, its groups are not marked as consumed",

@@ -124,6 +124,7 @@ class Assembler:
         metrics.ASSEMBLY_SECONDS.observe(time.monotonic() - started)
 
     async def _assemble(self, batch: Batch) -> Counter[str]:
+        failpoint("collector.leased")
         built = [one for one in await asyncio.gather(*map(self._build, batch.members)) if one]
         created, stored = await asyncio.to_thread(self._write, batch, built)
         failpoint("collector.written")

@@ -13,7 +13,7 @@ from leyden_collector.pace import Pace
 from leyden_collector.reader import SegmentReader
 from leyden_collector.segments import Limits, SegmentWriter
 from leyden_contracts import AttemptResult, EpisodeState, FailureReason, RunSpec, Step, Trajectory, Transition
-from leyden_ledger import Batch, Closed, Ledger, SpanNote, assembly
+from leyden_ledger import Batch, Closed, Ledger, Refusal, SpanNote, assembly
 from leyden_ledger.check import check_run
 from leyden_ledger.store import ATTEMPTS_APART, key
 from leyden_ledger.training import StoredEpisode
@@ -495,3 +495,28 @@ async def test_call_rewards_reach_the_collector(ledger: Ledger) -> None:
     kept = await ledger.redis.hgetall(key(RUN, f"e:{episode}"))
     assert not {"output", "rewards", "call_rewards"} & set(kept)
     assert kept["batch"] == "1"
+
+
+async def test_nobody_is_left_behind_in_a_batch(ledger: Ledger) -> None:
+    """A collector that leased the same number from a ledger that has lost its last second knows fewer members."""
+    first, second = await running(ledger, 2, calls=0)
+    await close(ledger, first, second)
+    batch = await ledger.assembly.due(RUN, LEASE_S)
+    assert batch and len(batch.members) == 2
+    await ledger.assembly.settle(batch, [(first, 1)])
+    assert [await state(ledger, one) for one in (first, second)] == [EpisodeState.SUCCEEDED, EpisodeState.COLLECTING]
+    other = await ledger.assembly.due(RUN, LEASE_S)
+    assert other and other.number == 2 and [closed.episode for closed in other.members] == [second]
+
+
+async def test_an_attempt_inherits_no_rewards(ledger: Ledger) -> None:
+    (episode,) = await running(ledger, calls=0)
+    await ledger.episodes.close(RUN, episode, 1, AttemptResult(outcome="graded", reward=1.0, call_rewards=(0.5,)))
+    batch = await ledger.assembly.due(RUN, LEASE_S)
+    assert batch
+    await ledger.assembly.settle(batch, [], [Refusal(episode, 1, "no")])
+    await ledger.redis.zadd(key(RUN, "due"), {episode: 0})
+    assert await ledger.episodes.claim(RUN, episode, "w", 60)
+    await ledger.episodes.close(RUN, episode, 2, AttemptResult(outcome="graded", reward=0.0))
+    batch = await ledger.assembly.due(RUN, LEASE_S)
+    assert batch and [(closed.attempt, closed.call_rewards) for closed in batch.members] == [(2, ())]

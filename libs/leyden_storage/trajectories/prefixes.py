@@ -37,16 +37,15 @@ def merge_prompts(calls: Iterable[tuple[bytes, bytes]]) -> list[Merged]:
     return merged
 
 
-def restore_prompts(merged: Iterable[Merged], responses: Iterable[bytes]) -> list[bytes]:
+def restore_prompts(merged: Iterable[tuple[int, int, bytes]], responses: Sequence[bytes]) -> list[bytes]:
     """Return the prompts that `merge_prompts` was given. Raises ValueError if a base is none."""
     prompts: list[bytes] = []
-    earlier: list[bytes] = []
-    for (base, shared, rest), response in zip(merged, responses, strict=True):
-        if not 0 <= base <= len(earlier):
-            raise ValueError(f"call {len(earlier) + 1} goes on from call {base}")
-        prompt = earlier[base - 1][: shared * _TOKEN_BYTES] + rest if base else rest
-        prompts.append(prompt)
-        earlier.append(prompt + response)
+    for base, shared, rest in merged:
+        if not 0 <= base <= len(prompts):
+            raise ValueError(f"call {len(prompts) + 1} goes on from call {base}")
+        if base:
+            rest = (prompts[base - 1] + responses[base - 1])[: shared * _TOKEN_BYTES] + rest
+        prompts.append(rest)
     return prompts
 
 

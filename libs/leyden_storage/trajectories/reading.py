@@ -1,7 +1,8 @@
 """Writing batches, and reading a run's trajectories back: all of them as a stream, or one by its batch's name."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from leyden_contracts import Trajectory
 from leyden_storage.base import ObjectNotFound, ObjectStore
@@ -12,6 +13,8 @@ from leyden_storage.trajectories.ranges import ObjectFile
 _WHOLE_BYTES = 2**18
 """A smaller object is fetched whole: that takes less time than asking for its parts."""
 _SUFFIX = ".parquet"
+_AHEAD = 2
+"""Batches that are read before they are asked for."""
 
 
 class TrajectoryNotFound(ObjectNotFound):
@@ -64,7 +67,7 @@ def stored_trajectories(
     since: float | None = None,
     until: float | None = None,
 ) -> Iterator[Trajectory]:
-    """Yield the run's trajectories in the order in which they were assembled, with one batch in memory at a time.
+    """Yield the run's trajectories in the order in which they were assembled, with a few batches in memory at a time.
 
     Args:
         store: where they are.
@@ -78,10 +81,9 @@ def stored_trajectories(
         StoreError: the store did not answer.
         UnreadableBatch: an object is none that this version can read.
     """
-    for batch, wanted in _choices(store, run, groups):
-        for one in read_batch(store, run, batch, Detail.TOKENS, wanted):
-            if _within(one, since, until):
-                yield one
+    for one in _stream(store, run, Detail.TOKENS, groups):
+        if _within(one, since, until):
+            yield one
 
 
 def stored_heads(
@@ -94,10 +96,25 @@ def stored_heads(
 ) -> Iterator[Trajectory]:
     """Yield what `stored_trajectories` does, with no `transitions`, and without reading their tokens."""
     detail = Detail.HEADS if since is None and until is None else Detail.CALLS
-    for batch, wanted in _choices(store, run, groups):
-        for one in read_batch(store, run, batch, detail, wanted):
-            if _within(one, since, until):
-                yield one.model_copy(update={"transitions": ()}) if one.transitions else one
+    for one in _stream(store, run, detail, groups):
+        if _within(one, since, until):
+            yield one.model_copy(update={"transitions": ()}) if one.transitions else one
+
+
+def _stream(store: ObjectStore, run: str, detail: Detail, groups: Collection[str] | None) -> Iterator[Trajectory]:
+    """Yield what is chosen, while the next batches are fetched and unpacked by other threads."""
+    coming: deque[Future[list[Trajectory]]] = deque()
+    with ThreadPoolExecutor(_AHEAD, "trajectories") as pool:
+        try:
+            for batch, wanted in _choices(store, run, groups):
+                coming.append(pool.submit(read_batch, store, run, batch, detail, wanted))
+                if len(coming) > _AHEAD:
+                    yield from coming.popleft().result()
+            while coming:
+                yield from coming.popleft().result()
+        finally:
+            for future in coming:
+                future.cancel()
 
 
 Choice = Callable[[str], bool] | None

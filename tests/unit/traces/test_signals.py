@@ -85,7 +85,7 @@ def test_a_reply_that_was_cut_by_its_length_limit() -> None:
 
 
 def test_latency_is_of_the_gateways_clock_where_it_is_known() -> None:
-    calls = call(1, start_ns=10**9, end_ns=3 * 10**9), call(2), call(3, start_ns=5, end_ns=4)
+    calls = call(1, start_ns=10**9, end_ns=3 * 10**9), call(2, start_ns=0, end_ns=9), call(3, start_ns=5, end_ns=4)
     assert signals({"latency_per_s": -0.1}, [], *calls) == {(1, "latency_per_s"): pytest.approx(-0.2)}
 
 
