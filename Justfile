@@ -85,7 +85,7 @@ setup-agents: setup
 
 # Real agents of five frameworks, with the instrumentation that each has, through the whole of Leyden
 test-agents *args: setup-agents servers
-    python -m pytest -m agents {{args}}
+    python -m pytest -m agents tests/agents {{args}}
 
 # All fault cases, the long ones too, and a chaos mix of random seeds (about half an hour)
 faults seeds="20" *args: setup servers

@@ -55,6 +55,6 @@ def test_the_agent_gives_the_documented_trajectory(
         assert trajectory.verdict is Verdict.COMPLETE
         assert trajectory.texts == (), "each of its calls passed the gateway"
     text = rendered(trajectory)
-    if pytestconfig.getoption("--rewrite"):
+    if pytestconfig.getoption("--rewrite", default=False):
         write_block(name, text)
     assert text == read_block(name)
