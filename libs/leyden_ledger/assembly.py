@@ -17,6 +17,8 @@ from leyden_storage.keys import batch_name
 BATCH_MEMBERS = 64
 BATCH_CALLS = 512
 """A batch has as many calls at most, or one member: it is held in memory."""
+AGENT_SEGMENTS = 1000
+"""Of one attempt; what an agent sends beyond them is stored, and is in no trajectory."""
 _EPOCH = 10**9
 """More than the batches of one epoch. In Redis a batch's name is one number, which takes the fewest bytes."""
 
@@ -28,6 +30,16 @@ class SpanNote:
     episode: str
     attempt: int
     call: int
+    segment: str
+    """Key of the segment in the object store."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNote:
+    """Where spans of an attempt's own agent have been stored."""
+
+    episode: str
+    attempt: int
     segment: str
     """Key of the segment in the object store."""
 
@@ -47,6 +59,8 @@ class Closed:
     calls: int
     segments: dict[int, str]
     """Call number -> segment key."""
+    agent_segments: tuple[str, ...] = ()
+    """Keys of the segments that hold the agent's own spans, in the order of their names."""
     output: Any = None
     """What the agent returned (JSON)."""
     call_rewards: tuple[float, ...] = ()
@@ -102,11 +116,23 @@ class Assembly:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    async def note_spans(self, run: str, notes: Sequence[SpanNote]) -> None:
-        """Record where calls' spans are; repeat it as often as you like."""
+    async def note_spans(self, run: str, notes: Sequence[SpanNote]) -> set[tuple[str, int]]:
+        """Record where calls' spans are; repeat it as often as you like.
+
+        Returns: episode and attempt of notes that are of no use, as another attempt is the newest.
+        """
         args = [part for note in notes for part in (note.episode, note.attempt, note.call, note.segment)]
-        if args:
-            await self._scripts.run("note_spans", run, args)
+        fenced = await self._scripts.run("note_spans", run, args) if args else []
+        return {(episode, int(attempt)) for episode, attempt in zip(fenced[::2], fenced[1::2], strict=True)}
+
+    async def note_agents(self, run: str, notes: Sequence[AgentNote]) -> set[tuple[str, int]]:
+        """Record where agents' own spans are; repeat it as often as you like.
+
+        Returns: episode and attempt of notes that came too late for a trajectory, or are too many for one.
+        """
+        args = [part for note in notes for part in (note.episode, note.attempt, note.segment)]
+        late = await self._scripts.run("note_agents", run, [AGENT_SEGMENTS, *args]) if args else []
+        return {(episode, int(attempt)) for episode, attempt in zip(late[::2], late[1::2], strict=True)}
 
     async def due(self, run: str, lease_s: float) -> Batch | None:
         """Return a batch to assemble, if attempts wait; it comes again after `lease_s` unless it has been settled."""
@@ -139,7 +165,9 @@ def pack_batch(name: str) -> int:
     return epoch * _EPOCH + number
 
 
-def _closed(run: str, episode: str, group: str, fields: Sequence[str], spans: Sequence[str]) -> Closed:
+def _closed(
+    run: str, episode: str, group: str, fields: Sequence[str], spans: Sequence[str], agents: Sequence[str]
+) -> Closed:
     _, attempt, task, purpose, reward, rewards, calls, output, call_rewards = fields
     return Closed(
         run=run,
@@ -152,6 +180,7 @@ def _closed(run: str, episode: str, group: str, fields: Sequence[str], spans: Se
         rewards=json.loads(rewards),
         calls=int(calls),
         segments={int(call): segment for call, segment in zip(spans[::2], spans[1::2], strict=True)},
+        agent_segments=tuple(sorted(agents)),
         output=json.loads(output),
         call_rewards=tuple(json.loads(call_rewards or "[]")),
     )

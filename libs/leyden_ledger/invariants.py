@@ -115,7 +115,7 @@ def _unlike(trajectory: Trajectory, place: str, episode: Episode | None) -> Iter
         yield f"it is attempt {trajectory.attempt}'s, but attempt {episode.attempt} won"
     if numbers != list(range(1, episode.calls + 1)):
         yield f"it has calls {numbers}, but the gateway counted {episode.calls}"
-    if trajectory.verdict is Verdict.INCOMPLETE:
+    if trajectory.verdict is Verdict.INCOMPLETE or (numbers and trajectory.verdict is Verdict.TEXT_ONLY):
         yield f"its verdict is {trajectory.verdict}"
 
 
@@ -139,6 +139,8 @@ def batches(facts: Facts) -> Iterator[Violation]:
                 continue
             if trajectory.group not in manifest.groups:
                 yield Violation("I3", episode, f"version {version} was trained on it, but not on its group")
+            if trajectory.verdict is not Verdict.COMPLETE:
+                yield Violation("I3", episode, f"version {version} was trained on it, but it is {trajectory.verdict}")
             role = facts.spec.trained_role
             used = {step.policy_version for step in trajectory.transitions if step.role == role}
             if not used <= {0, *(known for known in facts.manifests if known < version)}:

@@ -18,14 +18,15 @@ from redis.exceptions import RedisError
 from leyden_collector import metrics
 from leyden_collector.pace import Pace
 from leyden_collector.reader import SegmentReader
-from leyden_contracts import Trajectory, Verdict
+from leyden_collector.rules import RunRules
+from leyden_contracts import SignalRules, Trajectory, Transition, Verdict
 from leyden_ledger import Batch, Closed, Ending, Ledger, LedgerError, Refusal
 from leyden_runtime.failpoints import failpoint
 from leyden_runtime.shutdown import sleep_unless
 from leyden_storage import ObjectStore, StoreError
 from leyden_storage.keys import trajectory_batch_key
 from leyden_storage.trajectories import encode_batch, read_batch, write_batch
-from leyden_traces import build_trajectory
+from leyden_traces import Fact, build_trajectory
 
 log = structlog.get_logger()
 _REFUSED = {
@@ -75,6 +76,7 @@ class Assembler:
         self._lease_s = lease_s
         self._width = asyncio.Semaphore(width)
         self._reads = asyncio.Semaphore(_READS)
+        self._rules = RunRules(ledger)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Assemble until `stop` is set; finish the batches in hand."""
@@ -137,23 +139,16 @@ class Assembler:
         return Counter({str(ending): len(batch.members)})
 
     async def _build(self, closed: Closed) -> Trajectory | None:
-        """Return the trajectory, or None if there can be none: its batch does without it. Raises StoreError."""
+        """Return the trajectory, or None if there can be none: its batch does without it.
+
+        Raises StoreError, LedgerError, redis.RedisError.
+        """
+        rules = await self._rules.of(closed.run)
         try:
             async with self._reads:
                 transitions = await self._reader.transitions(closed)
-            trajectory = build_trajectory(
-                run=closed.run,
-                group=closed.group,
-                episode=closed.episode,
-                task=closed.task,
-                attempt=closed.attempt,
-                purpose=closed.purpose,
-                reward=closed.reward,
-                rewards=closed.rewards,
-                calls=closed.calls,
-                transitions=transitions,
-                output=closed.output,
-            )
+                facts = await self._reader.facts(closed)
+            trajectory = await _made(closed, rules, transitions, facts)
         except StoreError:
             raise
         except Exception:
@@ -173,12 +168,43 @@ class Assembler:
         return created, built if created else read_batch(self._store, batch.run, batch.name)
 
 
+async def _made(
+    closed: Closed, rules: SignalRules, transitions: Sequence[Transition], facts: Sequence[Fact]
+) -> Trajectory:
+    def make(facts: Sequence[Fact]) -> Trajectory:
+        return build_trajectory(
+            run=closed.run,
+            group=closed.group,
+            episode=closed.episode,
+            task=closed.task,
+            attempt=closed.attempt,
+            purpose=closed.purpose,
+            reward=closed.reward,
+            rewards=closed.rewards,
+            calls=closed.calls,
+            transitions=transitions,
+            output=closed.output,
+            facts=facts,
+            rules=rules,
+            call_rewards=closed.call_rewards,
+        )
+
+    if not facts:
+        return make(())
+    try:
+        return await asyncio.to_thread(make, facts)
+    except Exception:
+        # Whatever an agent may have sent, its calls are what counts.
+        log.exception("agent_spans_left_out", run=closed.run, episode=closed.episode, attempt=closed.attempt)
+        return make(())
+
+
 def _sort(members: Sequence[Closed], built: Sequence[Trajectory], stored: Sequence[Trajectory], how: str) -> _Sorted:
     """Say of each member what to tell the ledger, by what is in the stored object."""
     ours, found, done = _by_episode(built), _by_episode(stored), _Sorted()
     for closed in members:
         mine, there = ours.get(closed.episode), found.pop(closed.episode, None)
-        if there and _same(mine, there, closed):
+        if there and (mine is there or _same(mine, there, closed)):
             done.store(there, how)
         else:
             done.refuse(closed, "conflict" if mine else "incomplete")
@@ -203,11 +229,15 @@ def _by_episode(trajectories: Sequence[Trajectory]) -> dict[str, Trajectory]:
 
 
 def _same(mine: Trajectory | None, there: Trajectory, closed: Closed) -> bool:
-    """Whether what is stored is this attempt's. Only its calls and rewards count: agents' own spans may come later."""
-    calls = mine.transitions if mine else there.transitions
-    return (there.attempt, there.reward, there.rewards, there.transitions) == (
+    """Whether what is stored is this attempt's. Only its calls and rewards count, not what its agent's spans say."""
+    calls = _as_recorded((mine or there).transitions)
+    return (there.attempt, there.reward, there.rewards, _as_recorded(there.transitions)) == (
         closed.attempt,
         closed.reward,
         closed.rewards,
         calls,
     )
+
+
+def _as_recorded(calls: Sequence[Transition]) -> list[Transition]:
+    return [call.model_copy(update={"agent": "", "parent": ""}) for call in calls]

@@ -1,7 +1,9 @@
 """From the trajectories of finished groups to what one optimizer step trains on."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +12,11 @@ from torch import Tensor
 from leyden_algorithms import ADVANTAGES, CREDITS
 from leyden_contracts import Algorithm, Control, Trajectory, Transition, Verdict
 from leyden_learner.staleness import is_stale
+
+NO_TRAINED_CALLS = "no_trained_calls"
+"""The agent made no call of the trained role."""
+_OF_GROUPS = (str(Verdict.TEXT_ONLY), NO_TRAINED_CALLS)
+"""Reasons that are told of a group where they are those of all its trajectories: more of the same will not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +74,23 @@ class Batch:
     groups: tuple[str, ...]
     skipped: dict[str, str]
     """Group -> why it is not in the batch."""
+    dropped: dict[str, int]
+    """Why trajectories may not be trained on -> how many."""
     rollouts: tuple[Rollout, ...]
     """Everything fresh and whole, also of groups without a signal."""
     episodes: tuple[str, ...]
     """Those that are trained on."""
     samples: tuple[Sample, ...]
+
+
+class Choice(NamedTuple):
+    """What one group gives."""
+
+    rollouts: list[Rollout]
+    reason: str | None
+    """Why the group is skipped; None: it is not."""
+    dropped: Counter[str]
+    """Why trajectories may not be trained on -> how many."""
 
 
 Groups = Sequence[tuple[str, Sequence[Trajectory]]]
@@ -88,11 +107,15 @@ def build_batch(groups: Groups, rules: Rules, generator: torch.Generator) -> Bat
         generator: shuffles rewards where the run's control asks for that; not used otherwise.
     """
     skipped: dict[str, str] = {}
+    dropped: Counter[str] = Counter()
     selected: _Selected = []
     for group, trajectories in groups:
-        rollouts, reason = select(trajectories, rules)
-        selected += [(group, rollouts)] if reason is None else []
-        skipped |= {group: reason} if reason else {}
+        choice = select(trajectories, rules)
+        dropped += choice.dropped
+        if choice.reason:
+            skipped[group] = choice.reason
+        else:
+            selected.append((group, choice.rollouts))
     episodes: list[str] = []
     samples: list[Sample] = []
     for (group, rollouts), rewards_E in zip(selected, _rewards(selected, rules, generator), strict=True):
@@ -102,24 +125,34 @@ def build_batch(groups: Groups, rules: Rules, generator: torch.Generator) -> Bat
         episodes += [rollout.trajectory.episode for rollout in rollouts]
         samples += _samples(rollouts, rewards_E, rules.algorithm)
     every = tuple(rollout for _, rollouts in selected for rollout in rollouts)
-    return Batch(tuple(group for group, _ in groups), skipped, every, tuple(episodes), tuple(samples))
+    return Batch(tuple(group for group, _ in groups), skipped, dict(dropped), every, tuple(episodes), tuple(samples))
 
 
-def select(trajectories: Sequence[Trajectory], rules: Rules) -> tuple[list[Rollout], str | None]:
-    """Return the group's rollouts that may be trained on, or why the group is skipped."""
-    whole = [rollout for trajectory in trajectories if (rollout := _rollout(trajectory, rules))]
+def select(trajectories: Sequence[Trajectory], rules: Rules) -> Choice:
+    """Choose the rollouts of one group that may be trained on."""
+    judged = [_rollout(trajectory, rules) for trajectory in trajectories]
+    whole = [rollout for rollout in judged if isinstance(rollout, Rollout)]
+    dropped = Counter(reason for reason in judged if isinstance(reason, str))
     bound = rules.algorithm.max_staleness
     fresh = [rollout for rollout in whole if not is_stale(rollout.version, rules.version, bound)]
+    if len(fresh) < len(whole):
+        dropped["stale"] = len(whole) - len(fresh)
     if len(fresh) >= 2:
-        return fresh, None
-    return [], "stale" if len(whole) >= 2 else "too_few_trajectories"
+        return Choice(fresh, None, dropped)
+    if len(whole) >= 2:
+        return Choice([], "stale", dropped)
+    alone = next((reason for reason in _OF_GROUPS if trajectories and dropped[reason] == len(trajectories)), None)
+    return Choice([], alone or "too_few_trajectories", dropped)
 
 
-def _rollout(trajectory: Trajectory, rules: Rules) -> Rollout | None:
-    calls = tuple(step for step in trajectory.transitions if step.role == rules.role)
-    if trajectory.verdict is not Verdict.COMPLETE or not calls:
-        return None
-    return Rollout(trajectory, calls) if all(_trainable(call, rules.vocabulary) for call in calls) else None
+def _rollout(trajectory: Trajectory, rules: Rules) -> Rollout | str:
+    """Return the trajectory's rollout, or why it may not be trained on."""
+    if trajectory.verdict is not Verdict.COMPLETE:
+        return str(trajectory.verdict)
+    calls = tuple(call for call in trajectory.transitions if call.role == rules.role)
+    if not calls:
+        return NO_TRAINED_CALLS
+    return Rollout(trajectory, calls) if all(_trainable(call, rules.vocabulary) for call in calls) else "untrainable"
 
 
 def _trainable(call: Transition, vocabulary: int) -> bool:

@@ -12,6 +12,9 @@ KL = Gauge("leyden_learner_kl", "KL of the sampling policy to the trained one, n
 GRAD_NORM = Gauge("leyden_learner_grad_norm", "Gradient norm before clipping.", ["run"])
 TRAINED_TOKENS = Counter("leyden_learner_trained_tokens", "Response tokens trained on.", ["run"])
 SKIPPED_GROUPS = Counter("leyden_learner_skipped_groups", "Groups that trained nothing.", ["run", "reason"])
+DROPPED = Counter(
+    "leyden_learner_dropped", "Trajectories that may not be trained on: text_only, stale, ...", ["run", "reason"]
+)
 FAILURES = Counter("leyden_learner_failures", "Times a run could not go on, by exception.", ["run", "kind"])
 STEP_SECONDS = Histogram(
     "leyden_learner_step_seconds",
@@ -19,6 +22,8 @@ STEP_SECONDS = Histogram(
     buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600),
 )
 
+_DROPPED = "dropped_"
+"""How a manifest's metrics count trajectories that may not be trained on; the reason follows."""
 _GAUGES = {"reward_mean": REWARD_MEAN, "staleness_mean": STALENESS_MEAN, "kl": KL, "grad_norm": GRAD_NORM}
 
 
@@ -31,6 +36,7 @@ def batch_metrics(batch: Batch, version: int) -> dict[str, float]:
     count = len(batch.rollouts)
     metrics = {"trajectories": float(count), "trained_episodes": float(len(batch.episodes))}
     metrics |= {"transitions": float(len(batch.samples)), "tokens": 0.0}
+    metrics |= {f"{_DROPPED}{reason}": float(number) for reason, number in batch.dropped.items()}
     if count:
         rewards = [rollout.trajectory.reward for rollout in batch.rollouts]
         metrics["reward_mean"] = sum(rewards) / count
@@ -48,5 +54,8 @@ def observe(manifest: AdapterManifest) -> None:
             gauge.labels(run).set(metrics[name])
     TRAINED_TOKENS.labels(run).inc(metrics["tokens"])
     STEP_SECONDS.observe(metrics["seconds"])
+    for name in metrics:
+        if name.startswith(_DROPPED):
+            DROPPED.labels(run, name.removeprefix(_DROPPED)).inc(metrics[name])
     for reason in manifest.skipped.values():
         SKIPPED_GROUPS.labels(run, reason).inc()

@@ -1,6 +1,7 @@
 -- ARGV: members at most, calls at most, lease milliseconds. Leases a batch: one whose lease has ended, as it was, or a new
 -- one of the attempts that wait. Returns what the ledger is told apart by (see `settle`), the batch's number and its
--- members: flat list of the episode's fields, then of its spans. Nothing if nothing waits.
+-- members: flat list of the episode's fields, then of its spans, then the segments with its agent's own. Nothing if
+-- nothing waits.
 local t = now()
 
 local function form()
@@ -27,7 +28,8 @@ for id, attempt in string.gmatch(redis.call('HGET', key('members'), number), '(%
   local f = redis.call('HMGET', episode_key(id), 'state', 'attempt', 'task', 'purpose', 'reward', 'rewards', 'calls',
     'output', 'call_rewards')
   if f[1] == 'collecting' and f[2] == attempt then
-    out[#out + 1] = { id, group_of(id), f, redis.call('HGETALL', spans_key(id, attempt)) }
+    out[#out + 1] = { id, group_of(id), f, redis.call('HGETALL', spans_key(id, attempt)),
+      redis.call('SMEMBERS', agents_key(id, attempt)) }
   end
 end
 return { redis.call('HGET', KEYS[1], 'first_attempt'), tonumber(number), out }

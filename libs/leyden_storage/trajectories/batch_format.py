@@ -32,6 +32,8 @@ _CALL_COLUMNS = [
     ("replica", pa.string()),
     ("start_ns", pa.int64()),
     ("end_ns", pa.int64()),
+    ("parent", pa.string()),
+    ("agent", pa.string()),
 ]
 _TOKEN_COLUMNS = [
     ("base_call", pa.int32()),
@@ -45,7 +47,7 @@ _FIELDS = [name for name, _ in _CALL_COLUMNS]
 _OPTIONS: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
-    "use_dictionary": ["episode", "role", "finish_reason", "replica"],
+    "use_dictionary": ["episode", "role", "finish_reason", "replica", "parent", "agent"],
     # Of packed tokens nobody asks the least and the greatest; and Parquet's own types say enough.
     "write_statistics": False,
     "store_schema": False,
@@ -54,7 +56,7 @@ _OPTIONS: dict[str, Any] = {
 }
 _NO_CALL: dict[str, Any] = {
     **dict.fromkeys(("number", "policy_version", "start_ns", "end_ns", "base_call", "shared_tokens"), 0),
-    **dict.fromkeys(("role", "finish_reason", "response_id", "replica"), ""),
+    **dict.fromkeys(("role", "finish_reason", "response_id", "replica", "parent", "agent"), ""),
     **dict.fromkeys(("prompt_rest", "response_token_ids", "response_logprobs"), b""),
     "temperature": 0.0,
 }

@@ -178,6 +178,10 @@ async def trained_on_unknown_version(ledger: Ledger, store: LocalStore) -> None:
     put(store, "g.0", trajectory("g.0", transitions=(step,)))
 
 
+async def trained_on_text_only(ledger: Ledger, store: LocalStore) -> None:
+    put(store, "g.0", trajectory("g.0", transitions=(), verdict=Verdict.TEXT_ONLY))
+
+
 async def adapter_changed(ledger: Ledger, store: LocalStore) -> None:
     store.put(adapter_prefix(RUN, "policy", 1) + "adapter_model.safetensors", b"weighty")
 
@@ -224,6 +228,7 @@ async def reward_rewritten(ledger: Ledger, store: LocalStore) -> None:
         ("I3", trained_twice),
         ("I3", trained_on_too_stale),
         ("I3", trained_on_unknown_version),
+        ("I3", trained_on_text_only),
         ("I4", adapter_changed),
         ("I4", served_without_proof),
         ("I4", published_without_checkpoint),

@@ -115,7 +115,9 @@ async def test_a_lost_lease_fences_the_old_attempt(ledger: Ledger) -> None:
             await step(RUN, "g.0", 1)
     with pytest.raises(Fenced):
         await ledger.calls.pin(RUN, "g.0", 1, 1)
-    await ledger.assembly.note_spans(RUN, [SpanNote("g.0", 1, 1, "old")])
+    notes = [SpanNote("g.0", 1, 1, "old"), SpanNote("g.0", 1, 2, "old"), SpanNote("nobody.0", 1, 1, "old")]
+    assert await ledger.assembly.note_spans(RUN, notes) == {("g.0", 1)}
+    assert await ledger.assembly.note_spans(RUN, [SpanNote("nobody.0", 2, 1, "old")]) == set()
     assert await ledger.episodes.close(RUN, "g.0", 2, GRADED)
     batch = await ledger.assembly.due(RUN, 10)
     assert batch and [closed.segments for closed in batch.members] == [{}]
