@@ -57,6 +57,8 @@ def calls(draw: st.DrawFn, episode: str, attempt: int) -> tuple[Transition, ...]
                 response_id=draw(TEXTS),
                 replica=draw(TEXTS),
                 start_ns=draw(st.integers(0, 2**63 - 1)),
+                parent=draw(st.just("") | SPANS),
+                agent=draw(TEXTS),
                 end_ns=draw(st.integers(0, 2**63 - 1)),
             )
         )

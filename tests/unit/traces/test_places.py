@@ -204,3 +204,24 @@ def test_real_spans_backwards_give_the_same_trajectory(name: str) -> None:
     calls, facts = captured(name)
     there, back = assemble(calls, facts, rules=_RULES), assemble(calls[::-1], facts[::-1] + facts, rules=_RULES)
     assert there.model_dump_json() == back.model_dump_json()
+
+
+def test_tokens_that_nobody_counted_match_nothing() -> None:
+    nothing = {"prompt_token_ids": b"", "response_token_ids": b"", "response_logprobs": b""}
+    assert len(assemble([call(1, **nothing)], [fact("l", TALK)]).texts) == 1
+
+
+def test_of_nested_spans_of_one_call_the_inner_one_was_nearest_to_it() -> None:
+    reply = TALK | {"gen_ai.response.id": "r1"}
+    facts = [fact("outer", reply, at=(1, 90)), fact("inner", reply, parent="outer", at=(2, 20))]
+    assert shown(assemble([call(1)], [*facts, tool("t", at=(30, 31))])) == {"t": 1}
+
+
+def test_calls_by_another_clock_are_not_before_anything() -> None:
+    facts = [chat("r1", at=(10, 30)), chat("r2", at=(10, 20), process="q"), tool("t", at=(40, 41), process="q")]
+    assert shown(assemble([call(1), call(2)], facts)) == {"t": 2}
+
+
+def test_three_instrumentations_of_one_tool_make_one_step() -> None:
+    facts = [tool("add", span="a"), tool("add", span="b", parent="a"), tool("add", {"x": 1}, span="c", parent="b")]
+    assert [(step.span, step.input) for step in assemble([], facts).steps] == [(ids("a"), '{"x": 1}')]

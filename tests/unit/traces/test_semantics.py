@@ -243,3 +243,9 @@ def test_an_attribute_that_is_given_twice_is_the_last() -> None:
     span = make_span("t", TOOL)
     span.attributes.append(KeyValue(key="gen_ai.tool.name", value=attributes({"x": "sub"})[0].value))
     assert read_span(span, "p").name == "sub"
+
+
+def test_nothing_is_kept_behind_a_gap() -> None:
+    shown = [{"role": "user", "content": "y" * size} for size in (10, 300_000, 10)]
+    first, mark = json.loads(fact("call", CHAT | {"gen_ai.input.messages": shown}).messages)
+    assert (first["content"], mark["content"]) == ("y" * 10, "2 more messages were too long to keep")

@@ -104,3 +104,8 @@ def test_the_graders_own_by_call_and_none_beyond_the_last() -> None:
 def test_a_signal_is_finite_whatever_the_weight() -> None:
     found = signals({"latency_per_s": 1e308}, [], call(1, start_ns=1, end_ns=10**12))
     assert found == {(1, "latency_per_s"): sys.float_info.max}
+
+
+def test_the_first_of_two_uses_is_the_one_after_the_earlier_call() -> None:
+    facts = [*CHATS, tool("add", "{}", span="slow", at=(21, 100)), tool("add", "{}", span="quick", at=(41, 42))]
+    assert signals({"repeated_call": -1}, facts) == {(2, "repeated_call"): -1}
