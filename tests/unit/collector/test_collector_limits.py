@@ -6,6 +6,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from leyden_collector import wire
 from leyden_collector.admission import Share, admit
+from leyden_collector.limits import check_serialized
+from leyden_collector.refusal import Refusal
 from leyden_collector.settings import CollectorSettings
 from leyden_runtime.tokens import Claims, Scope
 from support.spans import agent_span, call_span, request, spans_of, transition
@@ -63,6 +65,13 @@ def test_a_span_beyond_a_limit_is_refused_alone(kind: str) -> None:
     assert refused.kind == "oversize"
     whole = LARGE[kind].SerializeToString()
     assert (refused.size, refused.span) == (len(whole), whole[:64])
+
+
+def test_too_many_parts_are_counted_before_they_are_parsed() -> None:
+    limits = CollectorSettings.model_validate(LIMITS).span_limits
+    with pytest.raises(Refusal, match="20 attributes"):
+        check_serialized(LARGE["many and large"].SerializeToString(), limits)
+    check_serialized(agent_span(note="y" * 90_000).SerializeToString(), limits)
 
 
 def test_a_span_at_every_limit_is_kept() -> None:
