@@ -1,4 +1,4 @@
-"""One script of attempts, and worlds that play it: the spans are the same to the last bit, their way to the store is not."""
+"""One script of attempts, and worlds that play it: the same spans to the last bit, on other ways to the store."""
 
 import asyncio
 import random
