@@ -1,4 +1,4 @@
-"""Packed bytes against list attributes, for spans as large as an LLM call's: 2,048 prompt ids, 256 tokens with logprobs.
+"""Packed bytes against list attributes, for spans as large as an LLM call's: 2,048 prompt ids, 256 tokens, logprobs.
 
 The client's side is from token lists to a serialized export request: ours as the gateway does it, the other by the
 OpenTelemetry SDK's encoder with lists, as instrumentations do it. The server's side is from the request's bytes to
@@ -73,6 +73,7 @@ def listed() -> bytes:
     for number in range(1, SPANS + 1):
         context = SpanContext(1, number, is_remote=False, trace_flags=TraceFlags(1))
         facts = {**_TEXTS, **_NUMBERS, names.CALL: number, **_LISTS}
+        made = {"attributes": facts, "instrumentation_scope": scope, "start_time": 1, "end_time": 2}
         spans.append(
             ReadableSpan(
                 "chat policy", context, attributes=facts, instrumentation_scope=scope, start_time=1, end_time=2
