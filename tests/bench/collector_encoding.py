@@ -74,11 +74,7 @@ def listed() -> bytes:
         context = SpanContext(1, number, is_remote=False, trace_flags=TraceFlags(1))
         facts = {**_TEXTS, **_NUMBERS, names.CALL: number, **_LISTS}
         made = {"attributes": facts, "instrumentation_scope": scope, "start_time": 1, "end_time": 2}
-        spans.append(
-            ReadableSpan(
-                "chat policy", context, attributes=facts, instrumentation_scope=scope, start_time=1, end_time=2
-            )
-        )
+        spans.append(ReadableSpan("chat policy", context, **made))
     return encode_spans(spans).SerializeToString()
 
 
