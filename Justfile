@@ -107,13 +107,13 @@ setup-litellm: setup
     test -x .venv-litellm/bin/python || python3 -m venv .venv-litellm
     VIRTUAL_ENV="$PWD/.venv-litellm" .venv/bin/uv pip install --quiet 'litellm[proxy]==1.80.0'
 
-# Measure: `just bench loop`, `gateway`, `ledger`, `store` or `upload`
+# Measure: `just bench collector`, `gateway`, `ledger`, `loop`, `store` or `upload`
 bench name *args: setup
     #!/usr/bin/env bash
     set -euo pipefail
     case {{name}} in
         gateway) {{just_executable()}} setup-litellm ;;
-        loop) {{just_executable()}} setup-peers ;;
+        loop|collector) {{just_executable()}} setup-peers ;;
     esac
     python tests/bench/{{name}}.py {{args}}
 
