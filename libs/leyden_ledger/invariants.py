@@ -126,29 +126,30 @@ def batches(facts: Facts) -> Iterator[Violation]:
     for subject, times in (consumed + trained).items():
         if times > 1:
             yield Violation("I3", subject, f"it was trained on {times} times")
-    bound = facts.spec.algorithm.max_staleness
-    for version, manifest in facts.manifests.items():
+    for manifest in facts.manifests.values():
         for episode in manifest.trained_episodes:
-            trajectory = facts.trajectories.get(episode)
-            if trajectory is None and episode in facts.expired:
-                continue
-            if trajectory is None or trajectory.purpose != "train":
-                yield Violation(
-                    "I3", episode, f"version {version} was trained on it, but it is no stored training data"
-                )
-                continue
-            if trajectory.group not in manifest.groups:
-                yield Violation("I3", episode, f"version {version} was trained on it, but not on its group")
-            if trajectory.verdict is not Verdict.COMPLETE:
-                yield Violation("I3", episode, f"version {version} was trained on it, but it is {trajectory.verdict}")
-            role = facts.spec.trained_role
-            used = {step.policy_version for step in trajectory.transitions if step.role == role}
-            if not used <= {0, *(known for known in facts.manifests if known < version)}:
-                yield Violation("I3", episode, f"version {version} was trained on unknown versions {sorted(used)}")
-            if used and version - 1 - min(used) > bound:
-                yield Violation(
-                    "I3", episode, f"version {version} was trained on version {min(used)}'s; {bound} allowed"
-                )
+            for message in _wrong_to_train_on(facts, manifest, episode):
+                yield Violation("I3", episode, f"version {manifest.version} was trained on {message}")
+
+
+def _wrong_to_train_on(facts: Facts, manifest: AdapterManifest, episode: str) -> Iterator[str]:
+    """Yield why a version should not have been trained on an episode."""
+    trajectory = facts.trajectories.get(episode)
+    if trajectory is None and episode in facts.expired:
+        return
+    if trajectory is None or trajectory.purpose != "train":
+        yield "it, but it is no stored training data"
+        return
+    if trajectory.group not in manifest.groups:
+        yield "it, but not on its group"
+    if trajectory.verdict is not Verdict.COMPLETE:
+        yield f"it, but it is {trajectory.verdict}"
+    used = {step.policy_version for step in trajectory.transitions if step.role == facts.spec.trained_role}
+    if not used <= {0, *(known for known in facts.manifests if known < manifest.version)}:
+        yield f"unknown versions {sorted(used)}"
+    bound = facts.spec.algorithm.max_staleness
+    if used and manifest.version - 1 - min(used) > bound:
+        yield f"version {min(used)}'s; {bound} allowed"
 
 
 def adapters(facts: Facts) -> Iterator[Violation]:
