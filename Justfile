@@ -45,12 +45,13 @@ servers:
         $sudo apt-get update -qq
         DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
     fi
-    # OpenAI's client for Node, when the lock file is newer than what is installed.
-    cd tests/integration/clients/node
-    if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
-        npm ci --silent --no-audit --no-fund --no-update-notifier
-        touch node_modules/.package-lock.json
-    fi
+    # The packages for Node, when a lock file is newer than what is installed.
+    for folder in tests/integration/clients/node tests/integration/senders/node; do
+        if [ ! "$folder/node_modules/.package-lock.json" -nt "$folder/package-lock.json" ]; then
+            npm --prefix "$folder" ci --silent --no-audit --no-fund --no-update-notifier
+            touch "$folder/node_modules/.package-lock.json"
+        fi
+    done
 
 # Set up, lint and test everything that needs no vLLM
 test *args: setup servers lint
@@ -66,6 +67,25 @@ setup-vllm: setup
 # The loop with a real vLLM serving the adapters
 test-vllm *args: setup-vllm servers
     python -m pytest -m vllm {{args}}
+
+# The agent frameworks of tests/agents and their instrumentations, in two environments that Leyden's own does not share
+setup-agents: setup
+    #!/usr/bin/env bash
+    set -euo pipefail
+    install() {
+        test -x ".venv-$1/bin/python" || python3 -m venv ".venv-$1"
+        VIRTUAL_ENV="$PWD/.venv-$1" .venv/bin/uv pip install --quiet -c "constraints-$1.txt" "${@:2}"
+    }
+    sender=(opentelemetry-exporter-otlp-proto-http opentelemetry-instrumentation-openai-v2)
+    install agents "${sender[@]}" opentelemetry-distro \
+        langchain langchain-openai openinference-instrumentation-langchain opentelemetry-instrumentation-langchain \
+        openai-agents openinference-instrumentation-openai-agents opentelemetry-instrumentation-openai-agents-v2 \
+        autogen-agentchat 'autogen-ext[openai]' openinference-instrumentation-autogen-agentchat
+    install crewai "${sender[@]}" crewai openinference-instrumentation-crewai
+
+# Real agents of five frameworks, with the instrumentation that each has, through the whole of Leyden
+test-agents *args: setup-agents servers
+    python -m pytest -m agents tests/agents {{args}}
 
 # All fault cases, the long ones too, and a chaos mix of random seeds (about half an hour)
 faults seeds="20" *args: setup servers
@@ -87,13 +107,13 @@ setup-litellm: setup
     test -x .venv-litellm/bin/python || python3 -m venv .venv-litellm
     VIRTUAL_ENV="$PWD/.venv-litellm" .venv/bin/uv pip install --quiet 'litellm[proxy]==1.80.0'
 
-# Measure: `just bench loop`, `gateway`, `ledger` or `upload`
+# Measure: `just bench collector`, `gateway`, `ledger`, `loop`, `store` or `upload`
 bench name *args: setup
     #!/usr/bin/env bash
     set -euo pipefail
     case {{name}} in
         gateway) {{just_executable()}} setup-litellm ;;
-        loop) {{just_executable()}} setup-peers ;;
+        loop|collector) {{just_executable()}} setup-peers ;;
     esac
     python tests/bench/{{name}}.py {{args}}
 

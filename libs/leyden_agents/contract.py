@@ -1,7 +1,8 @@
 """The contract of agents and graders: two plain functions, named as `module:function`.
 
     agent(input) -> output             input: any JSON value; output: any JSON value
-    grader(task, output) -> reward     task: {"id", "input", "expected", "tags"}; reward: a number, or named numbers
+    grader(task, output) -> reward     task: {"id", "input", "expected", "tags"}; reward: a number, or named numbers,
+                                       with `"calls"` a list of numbers: intermediate rewards of the agent's calls
 
 Either may be `async`. Nothing here knows of processes, HTTP or storage. The process that is forked for
 each attempt holds this file: what it imports, every fork pays for.
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Function = Callable[..., Any]
+MOST_CALLS = 10_000
+"""Intermediate rewards of one attempt."""
+_CALLS = "calls"
 
 
 class AgentNotFound(Exception):
@@ -38,6 +42,8 @@ class Grade(NamedTuple):
     reward: float
     rewards: dict[str, float]
     """The named numbers, where the grader returned some."""
+    calls: tuple[float, ...] = ()
+    """Intermediate rewards: the n-th is call n's."""
 
 
 def load_function(reference: str) -> Function:
@@ -90,10 +96,11 @@ def grade(grader: Function, task: dict[str, Any], output: Any) -> Grade:
         raise GraderError(f"the grader raised {type(error).__name__}: {error}") from error
     if not isinstance(answer, dict):
         return Grade(_number(answer, "the reward"), {})
-    rewards = {name: _number(value, f"the reward {name!r}") for name, value in answer.items()}
+    calls = _calls(answer[_CALLS]) if _CALLS in answer else ()
+    rewards = {name: _number(value, f"the reward {name!r}") for name, value in answer.items() if name != _CALLS}
     if not rewards or not all(isinstance(name, str) for name in rewards):
         raise GraderError("the grader returned a dict that is not of named numbers: name each reward with text")
-    return Grade(_number(rewards.get("reward", sum(rewards.values())), "the sum of the rewards"), rewards)
+    return Grade(_number(rewards.get("reward", sum(rewards.values())), "the sum of the rewards"), rewards, calls)
 
 
 def _call(function: Function, *arguments: Any) -> Any:
@@ -107,6 +114,17 @@ def _call(function: Function, *arguments: Any) -> Any:
 
 async def _awaited(result: Any) -> Any:
     return await result
+
+
+def _calls(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list | tuple):
+        raise GraderError(
+            f"{_CALLS!r} is a {type(value).__name__} ({value!r:.80}): return a list, a number for each of the agent's "
+            "calls in order; a reward of this name is not possible"
+        )
+    if len(value) > MOST_CALLS:
+        raise GraderError(f"{_CALLS!r} has {len(value):,} numbers: return {MOST_CALLS:,} at most")
+    return tuple(_number(one, f"{_CALLS}[{place}]") for place, one in enumerate(value))
 
 
 def _number(value: Any, what: str) -> float:

@@ -5,27 +5,47 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import IO, Any, Literal, Self
 
 import httpx
 from pydantic import TypeAdapter
 
 from leyden_client.transport import Transport
-from leyden_contracts import Episode, EpisodeState, Promotion, Purpose, RunSpec, TaskInput, new_run_id
+from leyden_contracts import (
+    Episode,
+    EpisodeState,
+    NewRewards,
+    Promotion,
+    Purpose,
+    RewardVersion,
+    RunSpec,
+    Task,
+    TaskInput,
+    Verdict,
+    new_run_id,
+)
 from leyden_contracts.api import (
     AdapterView,
     EpisodeList,
     Lineage,
+    RewardVersionHead,
     RunList,
     RunMetrics,
     RunView,
+    TrajectoryHead,
+    TrajectoryList,
     TrajectoryView,
     Uploaded,
     VersionList,
 )
+from leyden_contracts.rewards import GRADED
 
 _ADAPTERS = TypeAdapter(list[AdapterView])
+ExportFormat = Literal["jsonl", "parquet", "datasets"]
 _PAGE = 1000
+_HEADS = 100
+_EXPORTING_S = 3600.0
+"""The API sorts the trajectories before it sends the first of them."""
 _STORING_S = 30
 _STORED_BYTES_PER_S = 5 * 2**20
 """A slow object store. The API answers when it has written all of an upload."""
@@ -170,6 +190,52 @@ class LeydenClient:
         """Return a succeeded episode's trajectory."""
         return TrajectoryView.model_validate(self._get(f"/v1/runs/{run}/trajectories/{episode}"))
 
+    def trajectories(
+        self,
+        run: str,
+        *,
+        purpose: Purpose | None = None,
+        verdict: Verdict | None = None,
+        group: str | None = None,
+        rewards: str = GRADED,
+    ) -> Iterator[TrajectoryHead]:
+        """Yield stored trajectories without tokens, in order of acceptance; `rewards` names a reward version."""
+        for page in self._heads(run, purpose=purpose, verdict=verdict, group=group, rewards=rewards):
+            yield from page.trajectories
+
+    def gradable(self, run: str) -> Iterator[tuple[TrajectoryHead, Task]]:
+        """Yield stored trajectories with their tasks: what a grader needs."""
+        for page in self._heads(run, tasks=True):
+            for head in page.trajectories:
+                yield head, page.tasks[head.task]
+
+    def export(self, run: str, file: IO[bytes], *, format: ExportFormat = "jsonl", **selection: Any) -> None:
+        """Write stored trajectories into `file`, the same bytes each time.
+
+        Args:
+            run: the run's id.
+            file: that can be sought.
+            format: `jsonl`, `parquet`, or `datasets`: a tar of the folder that `datasets.load_dataset` takes.
+            selection: `purpose`, `verdict`, `min_reward`, `text_only` (conversations), `rewards` (a reward version).
+        """
+        path = f"/v1/runs/{run}/trajectories/export"
+        self._http.download(path, {"format": format, **selection}, file, _EXPORTING_S)
+
+    def reward_versions(self, run: str) -> list[RewardVersionHead]:
+        """Return the run's reward versions, oldest first; what grading made at the time is none of them."""
+        return [RewardVersionHead.model_validate(one) for one in self._get(f"/v1/runs/{run}/regrades")]
+
+    def rewards(self, run: str, version: str) -> RewardVersion:
+        """Return a reward version with all its lines."""
+        return RewardVersion.model_validate(self._get(f"/v1/runs/{run}/regrades/{version}"))
+
+    def add_rewards(self, run: str, rewards: NewRewards) -> RewardVersionHead:
+        """Store a reward version; the same one again is no other."""
+        response = self._http.send(
+            "POST", f"/v1/runs/{run}/regrades", json=rewards.model_dump(mode="json"), answer_s=_STORING_S
+        )
+        return RewardVersionHead.model_validate_json(response.content)
+
     def adapters(self, run: str, role: str | None = None) -> list[AdapterView]:
         """Return the stored policy versions, ascending; of the first trained role by name, if no `role` is given."""
         return _ADAPTERS.validate_python(self._get(f"/v1/runs/{run}/adapters", **_role(role)))
@@ -198,6 +264,14 @@ class LeydenClient:
                 # Whether the API is gone or only the connection: a plain request finds out, with its own patience.
                 self.run(run)
             time.sleep(0.2)
+
+    def _heads(self, run: str, **asked: Any) -> Iterator[TrajectoryList]:
+        start: int | None = 0
+        while start is not None:
+            found = self._get(f"/v1/runs/{run}/trajectories", **asked, start=start, count=_HEADS)
+            page = TrajectoryList.model_validate(found)
+            yield page
+            start = page.next
 
     def _get(self, path: str, **params: Any) -> Any:
         return self._http.send("GET", path, params=params).json()

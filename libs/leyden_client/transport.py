@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import httpx
 from pydantic import ValidationError
@@ -66,6 +66,31 @@ class Transport:
             )
 
         return self._patiently(once)
+
+    def download(self, path: str, params: Mapping[str, Any], file: IO[bytes], answer_s: float) -> None:
+        """Write a whole answer into `file`, from its beginning at each try. Raises ApiError, ApiUnreachable.
+
+        Args:
+            path: below the API's URL.
+            params: of the query; those that are None are left out.
+            file: that can be sought.
+            answer_s: seconds that the answer, or a part of it, may let wait for itself.
+        """
+        timeout = httpx.Timeout(self._timeout_s, read=max(self._timeout_s, answer_s))
+        given = {name: value for name, value in params.items() if value is not None}
+
+        def once() -> httpx.Response:
+            file.seek(0)
+            file.truncate()
+            with self._http.stream("GET", path, params=given, timeout=timeout) as response:
+                if response.is_error:
+                    response.read()
+                else:
+                    for chunk in response.iter_bytes():
+                        file.write(chunk)
+                return response
+
+        self._patiently(once)
 
     @contextmanager
     def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:

@@ -20,6 +20,7 @@ from leyden_contracts.group import Group, GroupState
 from leyden_contracts.ids import RunId, content_id, episode_id, group_id, new_run_id
 from leyden_contracts.problem import Problem
 from leyden_contracts.promotion import Evaluation, Promotion
+from leyden_contracts.rewards import NewRewards, RewardLine, RewardVersion
 from leyden_contracts.run import (
     EpisodeRules,
     EvaluationRules,
@@ -54,6 +55,7 @@ __all__ = [
     "Group",
     "GroupState",
     "LoraShape",
+    "NewRewards",
     "Outside",
     "Pinning",
     "Probe",
@@ -61,6 +63,8 @@ __all__ = [
     "Promotion",
     "Purpose",
     "Retention",
+    "RewardLine",
+    "RewardVersion",
     "Role",
     "RunId",
     "RunSpec",

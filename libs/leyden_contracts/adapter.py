@@ -41,7 +41,8 @@ class AdapterManifest(Message):
     trained_episodes: list[ObjectId]
     """Episodes whose trajectories entered the batch (I3)."""
     skipped: dict[str, str]
-    """Group id -> why it gave no signal or was refused (`stale`, `too_few_trajectories`, `equal_rewards`)."""
+    """Group id -> why it gave no signal or was refused (`stale`, `too_few_trajectories`, `equal_rewards`,
+    `text_only`, `no_trained_calls`)."""
     probes: list[Probe]
     metrics: dict[str, float]
     """Of the training step: `reward_mean`, `loss`, `grad_norm`, `tokens`, `seconds`, ..."""

@@ -8,8 +8,10 @@ from leyden_contracts.base import Message
 from leyden_contracts.episode import Episode, Purpose
 from leyden_contracts.ids import ObjectId, RoleName, RunId
 from leyden_contracts.promotion import Evaluation, Promotion
+from leyden_contracts.rewards import RewardVersionName
 from leyden_contracts.run import RunSpec
 from leyden_contracts.step import Signal, Step, TextCall
+from leyden_contracts.task import Task
 from leyden_contracts.transition import Verdict
 
 
@@ -116,6 +118,83 @@ class TrajectoryView(Message):
     steps: list[Step] = []
     signals: list[Signal] = []
     texts: list[TextCall] = []
+
+
+class TrajectoryHead(Message):
+    """A stored trajectory without its tokens."""
+
+    episode: ObjectId
+    group: ObjectId
+    task: ObjectId
+    attempt: int
+    purpose: Purpose
+    reward: float | None
+    """None: the reward version that was asked for has none for this episode."""
+    rewards: dict[str, float]
+    verdict: Verdict
+    calls: int
+    tokens: int
+    """Of all prompts and responses."""
+    steps: int
+    texts: int
+    """Calls that did not pass the gateway."""
+    output: Any = None
+    """What the agent returned, cut to 16 KB."""
+
+
+class TrajectoryList(Message):
+    """One page of trajectories, in order of acceptance."""
+
+    trajectories: list[TrajectoryHead]
+    """May be shorter than asked for, even empty, before the end: filters apply to the page."""
+    tasks: dict[ObjectId, Task] = {}
+    """The tasks of this page, if they were asked for."""
+    next: int | None
+    """`start` of the next page; None at the end."""
+
+
+class RewardVersionHead(Message):
+    """A reward version without its lines."""
+
+    version: RewardVersionName
+    grader: str
+    grader_sha256: str
+    created: float
+    scored: int
+    """Episodes with a reward."""
+    failed: int
+    """Episodes that could not be scored; none of them counts as zero."""
+    mean: float | None
+    """Of the rewards; None if there is none."""
+
+
+class QuarantinedSpan(Message):
+    """A span that was refused, and why."""
+
+    kind: str
+    reason: str
+    ended: float | None
+    """When it ended, by its sender's clock, in seconds since the epoch; None if it does not say."""
+    span: dict[str, Any] | None
+    """As OTLP's JSON, long values cut; None: it is no span."""
+    bytes: int
+    """Its whole size."""
+
+
+class QuarantineList(Message):
+    """One page of refused spans."""
+
+    spans: list[QuarantinedSpan]
+    next: str | None
+    """`after` of the next page; None at the end."""
+
+
+class QuarantineCounts(Message):
+    """How many spans were refused, by kind."""
+
+    kinds: dict[str, int]
+    complete: bool
+    """False: there are more than were counted."""
 
 
 class AdapterView(Message):

@@ -105,3 +105,5 @@ class Episode(Message):
     message: str = ""
     calls: int = 0
     """Replies counted by the gateway in the latest attempt."""
+    batch: str | None = None
+    """The batch that holds its trajectory, once it has succeeded."""

@@ -10,6 +10,8 @@ Token ids and logprobs are packed little-endian bytes, not lists: they are copie
 from enum import StrEnum
 from typing import Any
 
+from pydantic import Field
+
 from leyden_contracts.base import Message
 from leyden_contracts.episode import Purpose
 from leyden_contracts.ids import ObjectId, RoleName, RunId
@@ -50,6 +52,10 @@ class Transition(Call):
     """When the request reached the gateway, by its clock, nanoseconds since the epoch. Nothing is ordered by it."""
     end_ns: int = 0
     """When the reply was about to leave."""
+    parent: str = Field(default="", pattern=r"^([0-9a-f]{16})?$")
+    """Span id of the step or text call around it; before assembly, of the span that the agent's request named."""
+    agent: str = ""
+    """The agent that made it, if the agent's own spans say; known from assembly on."""
 
 
 class Verdict(StrEnum):

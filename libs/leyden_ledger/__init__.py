@@ -4,7 +4,7 @@
 changes are the Lua scripts beside this file, each atomic.
 """
 
-from leyden_ledger.assembly import Closed, SpanNote
+from leyden_ledger.assembly import AgentNote, Batch, Closed, Ending, Refusal, SpanNote
 from leyden_ledger.calls import CallPermit
 from leyden_ledger.episodes import Claim, Standing
 from leyden_ledger.errors import (
@@ -25,11 +25,14 @@ from leyden_ledger.runs import RunState, RunSummary
 from leyden_ledger.uploads import NewGroup, NewUpload, Registered, Window
 
 __all__ = [
+    "AgentNote",
     "BacklogFull",
+    "Batch",
     "CallPermit",
     "Claim",
     "Closed",
     "Conflict",
+    "Ending",
     "EpisodeNotFound",
     "Fenced",
     "Ledger",
@@ -38,6 +41,7 @@ __all__ = [
     "NewUpload",
     "Outpaced",
     "Promoted",
+    "Refusal",
     "Registered",
     "ReplicaStatus",
     "RunNotFound",

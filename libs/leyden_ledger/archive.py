@@ -9,7 +9,7 @@ from collections import Counter
 
 from pydantic import TypeAdapter
 
-from leyden_contracts import Episode, EpisodeState, Purpose
+from leyden_contracts import Episode, EpisodeState, Purpose, episode_id
 from leyden_contracts.base import Message
 from leyden_ledger.errors import EpisodeNotFound
 from leyden_ledger.ledger import Ledger
@@ -19,6 +19,7 @@ from leyden_storage.keys import archive_key, archive_part_key
 
 _PART = 5_000
 _FORGET_AT_ONCE = 500
+_LARGEST_GROUP = 256
 
 
 class ArchivePart(Message):
@@ -64,6 +65,16 @@ async def archive_run(ledger: Ledger, store: ObjectStore, run: str) -> bool:
     return True
 
 
+async def archived_parts(ledger: Ledger, store: ObjectStore, run: str) -> list[str] | None:
+    """Return the keys of the run's archive, JSON lists of episodes; None if not all of its episodes are there.
+
+    Raises RunNotFound, StoreError, redis.RedisError.
+    """
+    if not (await ledger.runs.summary(run)).idle or await ledger.redis.zcard(key(run, "episodes")):
+        return None
+    return [archive_part_key(run, part.first) for part in (await _parts(ledger, store, run))[1]]
+
+
 class Archive:
     """Reads a run's episodes wherever they are."""
 
@@ -81,6 +92,14 @@ class Archive:
                     if one.id == episode:
                         return one
             raise
+
+    async def group(self, run: str, group: str) -> list[Episode]:
+        """Return a group's episodes, by index; none if there is no such group. Raises StoreError, redis.RedisError."""
+        ids = [episode_id(group, index) for index in range(_LARGEST_GROUP)]
+        found = await self._ledger.episodes.get_many(run, ids)
+        for part in (await _parts(self._ledger, self._store, run))[1] if not found else ():
+            found += [one for one in await _read(self._store, run, part) if one.group == group]
+        return found
 
     async def list(
         self,

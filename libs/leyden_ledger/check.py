@@ -6,8 +6,9 @@ I5 is checked as far as stored data can show it: nothing is stored under another
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
@@ -17,8 +18,9 @@ from leyden_ledger.invariants import INVARIANTS, Facts, Violation
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.store import key
 from leyden_storage import ObjectNotFound, ObjectStore, StoreError
-from leyden_storage.keys import adapter_prefix, adapter_versions, manifest_key, trajectories_prefix, trajectory_key
-from leyden_storage.trajectories import decode_trajectory
+from leyden_storage.expiry import expired_episodes
+from leyden_storage.keys import adapter_prefix, adapter_versions, manifest_key, trajectory_batch_key
+from leyden_storage.trajectories import Detail, UnreadableBatch, decode_batch, stored_batches
 from leyden_storage.uploads import read_upload
 
 __all__ = ["Violation", "check_run"]
@@ -36,7 +38,8 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
     # In the order in which things are made, backwards: what one part refers to is then there when it is looked up.
     published = (await ledger.runs.summary(run)).version_published
     manifests, digests = await asyncio.to_thread(_read_manifests, store, run, spec.lead_role)
-    trajectories, unreadable = await asyncio.to_thread(_read_trajectories, store, store.list(trajectories_prefix(run)))
+    stored = _Stored()
+    await asyncio.to_thread(lambda: stored.read(store, run, stored_batches(store, run)))
     uploads = await ledger.uploads.registered(run)
     summary = await ledger.runs.summary(run)
     episodes: dict[str, Episode] = {}
@@ -44,8 +47,8 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
     while page := await archive.list(run, start=len(episodes), count=_PAGE):
         episodes |= {episode.id: episode for episode in page}
     # Those that were settled since the store was listed.
-    new = await asyncio.to_thread(_read_trajectories, store, _unseen(run, episodes.values(), set(trajectories)))
-    trajectories, unreadable = trajectories | new[0], unreadable + new[1]
+    named = {one.batch for one in episodes.values() if one.batch and one.state is EpisodeState.SUCCEEDED}
+    await asyncio.to_thread(stored.read, store, run, sorted(named - stored.seen))
     pipe = ledger.redis.pipeline(transaction=False)
     for episode in episodes:
         pipe.hexists(key(run, f"e:{episode}"), "reward")
@@ -59,11 +62,13 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
         episodes=episodes,
         leased=frozenset(await ledger.redis.zrange(key(run, "leases"), 0, -1)),
         rewarded=rewarded,
-        trajectories=trajectories,
+        trajectories=stored.trajectories,
+        places=stored.places,
+        expired=await asyncio.to_thread(lambda: frozenset(one.id for one in expired_episodes(store, run))),
         manifests=manifests,
         digests=digests,
         replicas=tuple(await ledger.replicas.list()),
-        unreadable=unreadable,
+        unreadable=tuple(stored.wrong),
     )
 
 
@@ -75,24 +80,39 @@ def _read_uploads(store: ObjectStore, run: str, batches: Iterable[str]) -> dict[
     return found
 
 
-def _unseen(run: str, episodes: Iterable[Episode], seen: set[str]) -> Iterator[str]:
-    for episode in episodes:
-        name = trajectory_key(run, episode.group, episode.id)
-        if episode.state is EpisodeState.SUCCEEDED and name not in seen:
-            yield name
+@dataclass(slots=True)
+class _Stored:
+    """The trajectories of the batches that have been read."""
 
+    trajectories: dict[str, Trajectory] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    wrong: list[Violation] = field(default_factory=list)
 
-def _read_trajectories(store: ObjectStore, names: Iterable[str]) -> tuple[dict[str, Trajectory], tuple[Violation, ...]]:
-    found: dict[str, Trajectory] = {}
-    unreadable = []
-    for name in names:
-        try:
-            found[name] = decode_trajectory(store.get(name))
-        except ObjectNotFound:
-            continue
-        except (ValueError, KeyError) as error:
-            unreadable.append(Violation("I2", name, f"the trajectory cannot be read: {error}"))
-    return found, tuple(unreadable)
+    def read(self, store: ObjectStore, run: str, batches: Iterable[str]) -> None:
+        """Add these batches, in order. Raises StoreError."""
+        for batch in batches:
+            self.seen.add(batch)
+            name = trajectory_batch_key(run, batch)
+            try:
+                data = store.get(name)
+                decode_batch(data)  # the tokens are not kept, but they must be readable
+                found = decode_batch(data, Detail.CALLS)
+            except ObjectNotFound:
+                continue
+            except UnreadableBatch as error:
+                self.wrong.append(Violation("I2", name, str(error)))
+                continue
+            for trajectory in found:
+                self._add(trajectory, batch)
+
+    def _add(self, new: Trajectory, batch: str) -> None:
+        known = self.trajectories.get(new.episode)
+        if known and known.attempt == new.attempt:
+            places = f"{self.places[new.episode]} and {batch}"
+            self.wrong.append(Violation("I2", new.episode, f"attempt {new.attempt} is stored twice, in {places}"))
+        if known is None or known.attempt < new.attempt:
+            self.trajectories[new.episode], self.places[new.episode] = new, batch
 
 
 def _read_manifests(

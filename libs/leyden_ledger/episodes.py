@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leyden_contracts import AttemptResult, Episode, EpisodeState, Purpose
+from leyden_ledger.assembly import batch_of
 from leyden_ledger.errors import EpisodeNotFound
 from leyden_ledger.runs import Runs
 from leyden_ledger.store import Scripts, key
@@ -87,6 +88,7 @@ class Episodes:
             json.dumps(result.output),
             result.reason or "",
             result.message,
+            json.dumps(result.call_rewards) if result.call_rewards else "",
         )
         return bool(await self._scripts.run("close", run, args))
 
@@ -184,6 +186,7 @@ def _episode(run: str, episode: str, fields: dict[str, str]) -> Episode:
             "group": group,
             "index": index,
             "calls": fields.get("calls", 0),
+            "batch": batch_of(fields.get("batch")),
             **{name: fields[name] for name in ("task", "purpose", "state", "attempt")},
         }
     )

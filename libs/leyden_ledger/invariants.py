@@ -16,7 +16,6 @@ from leyden_contracts import (
 )
 from leyden_ledger.replicas import ReplicaStatus
 from leyden_ledger.runs import RunState, RunSummary
-from leyden_storage.keys import trajectory_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,11 @@ class Facts:
     rewarded: frozenset[str]
     """Episodes whose ledger entry holds a reward."""
     trajectories: Mapping[str, Trajectory]
-    """By object key."""
+    """By episode, without tokens. Where several are stored, that of the highest attempt."""
+    places: Mapping[str, str]
+    """Episode -> the batch that holds this trajectory."""
+    expired: frozenset[str]
+    """Episodes whose trajectories may be gone by the run's retention."""
     manifests: Mapping[int, AdapterManifest]
     digests: Mapping[int, Mapping[str, str]]
     """Version -> file -> sha256 of what is stored."""
@@ -84,12 +87,12 @@ def endings(facts: Facts) -> Iterator[Violation]:
 
 def transitions(facts: Facts) -> Iterator[Violation]:
     """I2: every transition is stored exactly once, and only the winning attempt's."""
-    stored = {trajectory.episode for trajectory in facts.trajectories.values()}
     for name, trajectory in facts.trajectories.items():
-        for message in _unlike(trajectory, facts.episodes.get(trajectory.episode)):
+        for message in _unlike(trajectory, facts.places[name], facts.episodes.get(name)):
             yield Violation("I2", name, message)
     for episode in facts.episodes.values():
-        if episode.state is EpisodeState.SUCCEEDED and episode.id not in stored:
+        there = episode.id in facts.trajectories or episode.id in facts.expired
+        if episode.state is EpisodeState.SUCCEEDED and not there:
             yield Violation("I2", episode.id, "it succeeded, but its trajectory is not stored")
     steps = (step for trajectory in facts.trajectories.values() for step in trajectory.transitions)
     for (replica, reply), times in Counter((step.replica, step.response_id) for step in steps).items():
@@ -97,7 +100,7 @@ def transitions(facts: Facts) -> Iterator[Violation]:
             yield Violation("I2", reply, f"this reply of {replica} is stored {times} times")
 
 
-def _unlike(trajectory: Trajectory, episode: Episode | None) -> Iterator[str]:
+def _unlike(trajectory: Trajectory, place: str, episode: Episode | None) -> Iterator[str]:
     """Yield how a stored trajectory differs from what the ledger says of its episode."""
     if episode is None:
         yield "it belongs to no episode of the ledger"
@@ -106,11 +109,13 @@ def _unlike(trajectory: Trajectory, episode: Episode | None) -> Iterator[str]:
     # While it is collecting, the trajectory is written and about to be settled.
     if episode.state not in (EpisodeState.SUCCEEDED, EpisodeState.COLLECTING):
         yield f"its episode is {episode.state}"
+    if episode.state is EpisodeState.SUCCEEDED and episode.batch != place:
+        yield f"it is in batch {place}, but the ledger looks for it in {episode.batch}"
     if trajectory.attempt != episode.attempt:
         yield f"it is attempt {trajectory.attempt}'s, but attempt {episode.attempt} won"
     if numbers != list(range(1, episode.calls + 1)):
         yield f"it has calls {numbers}, but the gateway counted {episode.calls}"
-    if trajectory.verdict is not Verdict.COMPLETE:
+    if trajectory.verdict is Verdict.INCOMPLETE or (numbers and trajectory.verdict is Verdict.TEXT_ONLY):
         yield f"its verdict is {trajectory.verdict}"
 
 
@@ -121,26 +126,30 @@ def batches(facts: Facts) -> Iterator[Violation]:
     for subject, times in (consumed + trained).items():
         if times > 1:
             yield Violation("I3", subject, f"it was trained on {times} times")
-    by_episode = {trajectory.episode: trajectory for trajectory in facts.trajectories.values()}
-    bound = facts.spec.algorithm.max_staleness
-    for version, manifest in facts.manifests.items():
+    for manifest in facts.manifests.values():
         for episode in manifest.trained_episodes:
-            trajectory = by_episode.get(episode)
-            if trajectory is None or trajectory.purpose != "train":
-                yield Violation(
-                    "I3", episode, f"version {version} was trained on it, but it is no stored training data"
-                )
-                continue
-            if trajectory.group not in manifest.groups:
-                yield Violation("I3", episode, f"version {version} was trained on it, but not on its group")
-            role = facts.spec.lead_role
-            used = {step.policy_version for step in trajectory.transitions if step.role == role}
-            if not used <= {0, *(known for known in facts.manifests if known < version)}:
-                yield Violation("I3", episode, f"version {version} was trained on unknown versions {sorted(used)}")
-            if used and version - 1 - min(used) > bound:
-                yield Violation(
-                    "I3", episode, f"version {version} was trained on version {min(used)}'s; {bound} allowed"
-                )
+            for message in _wrong_to_train_on(facts, manifest, episode):
+                yield Violation("I3", episode, f"version {manifest.version} was trained on {message}")
+
+
+def _wrong_to_train_on(facts: Facts, manifest: AdapterManifest, episode: str) -> Iterator[str]:
+    """Yield why a version should not have been trained on an episode."""
+    trajectory = facts.trajectories.get(episode)
+    if trajectory is None and episode in facts.expired:
+        return
+    if trajectory is None or trajectory.purpose != "train":
+        yield "it, but it is no stored training data"
+        return
+    if trajectory.group not in manifest.groups:
+        yield "it, but not on its group"
+    if trajectory.verdict is not Verdict.COMPLETE:
+        yield f"it, but it is {trajectory.verdict}"
+    used = {step.policy_version for step in trajectory.transitions if step.role in facts.spec.trained_roles}
+    if not used <= {0, *(known for known in facts.manifests if known < manifest.version)}:
+        yield f"unknown versions {sorted(used)}"
+    bound = facts.spec.algorithm.max_staleness
+    if used and manifest.version - 1 - min(used) > bound:
+        yield f"version {min(used)}'s; {bound} allowed"
 
 
 def adapters(facts: Facts) -> Iterator[Violation]:
@@ -171,11 +180,9 @@ def adapters(facts: Facts) -> Iterator[Violation]:
 def owners(facts: Facts) -> Iterator[Violation]:
     """I5: nothing is stored under another's name."""
     for name, trajectory in facts.trajectories.items():
-        if name != trajectory_key(facts.spec.id or "", trajectory.group, trajectory.episode):
-            yield Violation("I5", name, f"it says that it is {trajectory.run}/{trajectory.group}/{trajectory.episode}")
-        owner = (trajectory.run, trajectory.episode, trajectory.attempt)
-        if any((step.run, step.episode, step.attempt) != owner for step in trajectory.transitions):
-            yield Violation("I5", name, "it holds a call of another run, episode or attempt")
+        # Its calls have no owner of their own: a row belongs to the episode whose head it follows.
+        if (trajectory.run, trajectory.group) != (facts.spec.id, name.rpartition(".")[0]):
+            yield Violation("I5", name, f"its trajectory says that it is {trajectory.run}/{trajectory.group}'s")
 
 
 def rewards(facts: Facts) -> Iterator[Violation]:
@@ -188,7 +195,7 @@ def rewards(facts: Facts) -> Iterator[Violation]:
         if failed and episode.id in trained:
             yield Violation("I6", episode.id, f"it is {episode.state}, but was trained on")
     for name, trajectory in facts.trajectories.items():
-        found = facts.episodes.get(trajectory.episode)
+        found = facts.episodes.get(name)
         if found and found.state is EpisodeState.SUCCEEDED and found.reward != trajectory.reward:
             yield Violation("I6", name, f"its reward is {trajectory.reward}, but the grader's was {found.reward}")
 

@@ -5,6 +5,7 @@ from leyden_ledger.calls import Calls
 from leyden_ledger.episodes import Episodes
 from leyden_ledger.evaluations import Evaluations
 from leyden_ledger.events import Events
+from leyden_ledger.keeping import Keeping
 from leyden_ledger.promotions import Promotions
 from leyden_ledger.replicas import Replicas
 from leyden_ledger.runs import Runs
@@ -26,6 +27,7 @@ class Ledger:
         self.training = Training(scripts)
         self.replicas = Replicas(scripts)
         self.evaluations = Evaluations(scripts)
+        self.keeping = Keeping(scripts)
         self.promotions = Promotions(scripts)
         self.events = Events(scripts)
         self.uploads = Uploads(scripts)

@@ -1,21 +1,23 @@
 """Rebuilding a lost ledger from the object store (DESIGN section 5).
 
 What is known there: runs, uploads, trajectories and checkpoints. So every episode with a stored trajectory has
-succeeded, every group in a checkpoint is consumed, evaluations and promotions are as they were, and all else runs
-again. An attempt from before the loss may still
+succeeded, every group in a checkpoint is consumed, evaluations and promotions are as they were, episodes whose
+trajectories are gone by retention are as recorded, and all else runs again. An attempt from before the loss may still
 be under way: the attempts after it are numbered from a higher number on, so that it stays fenced.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
-from leyden_contracts import AdapterManifest, RunSpec, StoredUpload, Trajectory, group_id
+from leyden_contracts import AdapterManifest, Episode, EpisodeState, RunSpec, StoredUpload, group_id
 from leyden_ledger.ledger import Ledger
+from leyden_ledger.store import ATTEMPTS_APART
+from leyden_ledger.training import StoredEpisode
 from leyden_ledger.uploads import NewGroup, NewUpload
 from leyden_storage import ObjectStore
+from leyden_storage.expiry import expired_episodes
 from leyden_storage.keys import (
     adapter_versions,
     cancelled_key,
@@ -23,16 +25,12 @@ from leyden_storage.keys import (
     recovery_key,
     run_key,
     sealed_key,
-    trajectories_prefix,
 )
 from leyden_storage.promotions import stored_evaluations, stored_promotions
-from leyden_storage.trajectories import decode_trajectory
+from leyden_storage.trajectories import Detail, read_batch, stored_batches
 from leyden_storage.uploads import UploadReader, read_upload, stored_uploads
 
 log = structlog.get_logger()
-ATTEMPTS_APART = 1_000_000
-"""Between the attempts before and after a loss: more than any episode has."""
-_READ_AT_ONCE = 16
 _ENTER_AT_ONCE = 5_000
 
 
@@ -55,8 +53,10 @@ class _Known:
     spec: RunSpec
     uploads: list[StoredUpload]
     manifests: list[AdapterManifest]
-    stored: dict[str, list[str]] = field(default_factory=dict)
-    """Group -> keys of its trajectories."""
+    stored: dict[str, list[StoredEpisode]] = field(default_factory=dict)
+    """Group -> its episodes whose trajectories are stored."""
+    expired: dict[str, list[Episode]] = field(default_factory=dict)
+    """Group -> its episodes, of the groups whose trajectories are gone by the run's retention."""
 
     @property
     def consumed(self) -> list[str]:
@@ -123,10 +123,24 @@ def _read(store: ObjectStore, run: str) -> _Known:
     versions = adapter_versions(store, run, role)
     manifests = [AdapterManifest.model_validate_json(store.get(manifest_key(run, role, n))) for n in versions]
     known = _Known(spec, sorted(uploads, key=lambda upload: (upload.created, upload.batch)), manifests)
-    prefix = trajectories_prefix(run)
-    for name in store.list(prefix):
-        known.stored.setdefault(name.removeprefix(prefix).split("/")[0], []).append(name)
+    for group, episode in _stored_episodes(store, run).values():
+        known.stored.setdefault(group, []).append(episode)
+    for ended in expired_episodes(store, run):
+        known.expired.setdefault(ended.group, []).append(ended)
     return known
+
+
+def _stored_episodes(store: ObjectStore, run: str) -> dict[str, tuple[str, StoredEpisode]]:
+    """Return (group, what is stored) by episode; where there is more than one, of the highest attempt."""
+    found: dict[str, tuple[str, StoredEpisode]] = {}
+    for batch in stored_batches(store, run):
+        for one in read_batch(store, run, batch, Detail.CALLS):
+            calls = one.transitions
+            version = calls[0].policy_version if calls else None
+            new = StoredEpisode(one.episode, one.attempt, one.reward, version, len(calls), batch)
+            if one.episode not in found or found[one.episode][1].attempt <= one.attempt:
+                found[one.episode] = one.group, new
+    return found
 
 
 async def _register(ledger: Ledger, store: ObjectStore, run: str, upload: StoredUpload, known: _Known) -> None:
@@ -137,7 +151,11 @@ async def _register(ledger: Ledger, store: ObjectStore, run: str, upload: Stored
     size, version = asked.samples or 1, asked.policy_version
     new = NewUpload(upload.batch, upload.digest, upload.groups, size, asked.purpose, version)
     await ledger.uploads.register(run, new)
-    begun = {_number(group) for group in {*known.stored, *known.consumed} if _batch(group) == upload.batch[:12]}
+    begun = {
+        _number(group)
+        for group in {*known.stored, *known.consumed, *known.expired}
+        if _batch(group) == upload.batch[:12]
+    }
     if not begun:
         return None
     reader = await asyncio.to_thread(UploadReader, store, run, upload.batch)
@@ -158,21 +176,17 @@ async def _restore_promotions(ledger: Ledger, store: ObjectStore, run: str) -> N
 async def _restore(ledger: Ledger, store: ObjectStore, run: str, known: _Known) -> int:
     consumed = set(known.consumed)
     # The consumed ones first, in their order: the learner counts on it.
-    groups = known.consumed + sorted(set(known.stored) - consumed)
+    groups = known.consumed + sorted({*known.stored, *known.expired} - consumed)
     found = 0
-    for start in range(0, len(groups), _READ_AT_ONCE):
-        part = groups[start : start + _READ_AT_ONCE]
-        for group, trajectories in zip(part, await _trajectories(store, known, part), strict=True):
-            await ledger.training.restore(run, group, trajectories, consumed=group in consumed)
-            found += len(trajectories)
+    for group in groups:
+        if ended := known.expired.get(group):
+            await ledger.training.restore_ended(run, group, ended)
+            found += sum(episode.state is EpisodeState.SUCCEEDED for episode in ended)
+            continue
+        stored = known.stored.get(group, ())
+        await ledger.training.restore(run, group, stored, consumed=group in consumed)
+        found += len(stored)
     return found
-
-
-async def _trajectories(store: ObjectStore, known: _Known, groups: Sequence[str]) -> list[list[Trajectory]]:
-    def read(names: Iterable[str]) -> list[Trajectory]:
-        return [decode_trajectory(store.get(name)) for name in names]
-
-    return await asyncio.gather(*(asyncio.to_thread(read, known.stored.get(group, ())) for group in groups))
 
 
 def _batch(group: str) -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from leyden_contracts import TERMINAL_STATES, RunSpec
 from leyden_ledger.errors import RunNotFound
-from leyden_ledger.store import ACTIVE, RESTING, Scripts, key
+from leyden_ledger.store import ACTIVE, KEEPING, RESTING, Scripts, key
 
 _RUNS = "leyden:runs"
 PURPOSES = ("train", "eval")
@@ -125,7 +125,10 @@ class Runs:
         return await self._redis.zrangebyscore(RESTING, "-inf", (await self._redis.time())[0] - for_s)
 
     async def archived(self, run: str) -> None:
-        """Say that nothing of the run is left to archive."""
+        """Say that nothing of the run is left to archive; its stored data is to be cared for from now on."""
+        since = await self._redis.zscore(RESTING, run)
+        if since is not None:
+            await self._redis.zadd(KEEPING, {run: since})
         await self._redis.zrem(RESTING, run)
 
     async def seal(self, run: str) -> bool:

@@ -20,10 +20,14 @@ ACTIVE = "leyden:active"
 """The runs that may have work."""
 RESTING = "leyden:resting"
 """The others, until they are archived, by the time they came to rest (seconds, Redis's clock)."""
+KEEPING = "leyden:keeping"
+"""The archived runs whose stored data wants care, by when (seconds, Redis's clock)."""
 SERVED = "leyden:served"
 """The runs with versions that replicas must serve, also when the run has ended."""
 PUBLISHED = "leyden:published"
 """A stream that tells loaders at once of what `served` and the runs will tell them anyhow."""
+ATTEMPTS_APART = 1_000_000
+"""Between the attempts of an episode before and after its ledger was lost: more than any episode has."""
 Argument = str | int | float
 
 

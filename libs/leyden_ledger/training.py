@@ -1,11 +1,25 @@
 """Training: finished groups in order, and which version has been published."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from leyden_contracts import Episode, Group, Trajectory, episode_id
+from leyden_contracts import Episode, EpisodeState, Group, episode_id
+from leyden_ledger.assembly import pack_batch
 from leyden_ledger.episodes import Episodes
 from leyden_ledger.store import PUBLISHED, SERVED, Argument, Scripts, key
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEpisode:
+    """What the object store says of an episode that has succeeded."""
+
+    episode: str
+    attempt: int
+    reward: float
+    version: int | None
+    """Of its first call, if it made one."""
+    calls: int
+    batch: str
 
 
 class Training:
@@ -29,14 +43,23 @@ class Training:
         """Return the group's episodes, by index."""
         return await self._episodes.get_many(run, [episode_id(group.id, i) for i in range(group.size)])
 
-    async def restore(self, run: str, group: str, trajectories: Sequence[Trajectory], consumed: bool) -> None:
+    async def restore(self, run: str, group: str, stored: Sequence[StoredEpisode], consumed: bool) -> None:
         """Say what is stored of a group whose ledger was lost: its other episodes run again, unless it is consumed."""
         args: list[Argument] = []
-        for one in trajectories:
-            version = one.transitions[0].policy_version if one.transitions else ""
-            index = one.episode.rpartition(".")[2]
-            args += [index, one.attempt, repr(one.reward), json.dumps(one.rewards), version, len(one.transitions)]
+        for one in stored:
+            index, version = one.episode.rpartition(".")[2], "" if one.version is None else one.version
+            args += [index, one.attempt, repr(one.reward), version, one.calls, pack_batch(one.batch)]
         await self._scripts.run("restore", run, (group, int(consumed), *args))
+
+    async def restore_ended(self, run: str, group: str, episodes: Sequence[Episode]) -> None:
+        """Say how a group ended whose trajectories are gone by the run's retention: nothing of it runs again."""
+        args: list[Argument] = []
+        for one in episodes:
+            if one.state is EpisodeState.SUCCEEDED:
+                version = "" if one.policy_version is None else one.policy_version
+                batch = pack_batch(one.batch) if one.batch else ""
+                args += [one.index, one.attempt, repr(one.reward), version, one.calls, batch]
+        await self._scripts.run("restore", run, (group, 1, *args))
 
     async def publish(self, run: str, version: int) -> bool:
         """Announce that `version` is committed in the object store; False if that was known."""

@@ -30,6 +30,9 @@ class ObjectStore(Protocol):
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         """Return `length` bytes from `offset`. Raises ObjectNotFound, StoreError."""
 
+    def size(self, key: str) -> int:
+        """Return the object's size in bytes. Raises ObjectNotFound, StoreError."""
+
     def exists(self, key: str) -> bool:
         """Say whether there is an object under `key`."""
 

@@ -84,6 +84,46 @@ def segment_key(run: str, segment: str) -> str:
     return _join("runs", run, "segments", f"{segment}.otlp")
 
 
+def merged_segments_prefix(run: str) -> str:
+    """How the keys of a run's merged segments begin."""
+    return segments_prefix(run) + "compact-"
+
+
+def merged_segments_key(run: str, number: int) -> str:
+    """The run's `number`-th object of merged segments, from 1."""
+    return _join("runs", run, "segments", f"compact-{number:06d}.otlp.zst")
+
+
+def ended_key(run: str) -> str:
+    """When the run ended: what its retention counts from."""
+    return _join("runs", run, "ended.json")
+
+
+def expired_key(run: str, number: int) -> str:
+    """The `number`-th record of trajectories that were deleted by retention, from 1; the newest holds all."""
+    return _join("runs", run, "expired", f"{number:06d}.json")
+
+
+def expired_part_key(run: str, folder: str, part: int) -> str:
+    """A part of such a record: the episodes whose trajectories are gone. `folder` is of the content."""
+    return _join("runs", run, "expired", folder, f"{part:05d}.json")
+
+
+def rewards_prefix(run: str) -> str:
+    """Where a run's later reward versions are."""
+    return _join("runs", run, "rewards") + "/"
+
+
+def rewards_key(run: str, version: str) -> str:
+    """One reward version."""
+    return _join("runs", run, "rewards", f"{version}.json")
+
+
+def quarantine_prefix(run: str) -> str:
+    """Where a run's refused spans are."""
+    return _join("runs", run, "quarantine") + "/"
+
+
 def quarantine_key(run: str, name: str) -> str:
     """Spans that were refused, with the reason."""
     return _join("runs", run, "quarantine", name)
@@ -94,9 +134,14 @@ def trajectories_prefix(run: str) -> str:
     return _join("runs", run, "trajectories") + "/"
 
 
-def trajectory_key(run: str, group: str, episode: str) -> str:
-    """One episode's trajectory."""
-    return _join("runs", run, "trajectories", group, f"{episode}.parquet")
+def batch_name(epoch: int, number: int) -> str:
+    """The name of the run's `number`-th batch of trajectories, from 1, since its `epoch`-th recovery."""
+    return f"{epoch:04d}-{number:09d}"
+
+
+def trajectory_batch_key(run: str, batch: str) -> str:
+    """A batch of trajectories, by its name."""
+    return _join("runs", run, "trajectories", f"{batch}.parquet")
 
 
 def adapter_prefix(run: str, role: str, version: int) -> str:

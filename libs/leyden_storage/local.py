@@ -59,6 +59,15 @@ class LocalStore:
         except OSError as error:
             raise StoreError(f"cannot read {key}: {error}") from error
 
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        try:
+            return self._path(key).stat().st_size
+        except FileNotFoundError as error:
+            raise ObjectNotFound(key) from error
+        except OSError as error:
+            raise StoreError(f"cannot look up {key}: {error}") from error
+
     def exists(self, key: str) -> bool:
         """See `ObjectStore.exists`."""
         return self._path(key).is_file()

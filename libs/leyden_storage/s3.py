@@ -70,16 +70,23 @@ class S3Store:
         """See `ObjectStore.get_range`."""
         return self._read(key, offset, length)
 
-    def exists(self, key: str) -> bool:
-        """See `ObjectStore.exists`."""
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
         try:
-            self._client.stat_object(self._bucket, key)
+            return int(self._client.stat_object(self._bucket, key).size or 0)
         except S3Error as error:
             if error.code in _ABSENT:
-                return False
+                raise ObjectNotFound(key) from error
             raise StoreError(f"cannot look up {key}: {error}") from error
         except (MinioException, urllib3.exceptions.HTTPError) as error:
             raise StoreError(f"cannot look up {key}: {error}") from error
+
+    def exists(self, key: str) -> bool:
+        """See `ObjectStore.exists`."""
+        try:
+            self.size(key)
+        except ObjectNotFound:
+            return False
         return True
 
     def list(self, prefix: str) -> Iterator[str]:

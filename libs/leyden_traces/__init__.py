@@ -1,10 +1,21 @@
 """Spans in, transitions and trajectories out. Pure: no network, no files, no clock.
 
 `calls.decode_call` is where a span becomes a transition; `trajectory.build_trajectory` makes the trajectory.
+`semantics.read_span` is where an agent's own span becomes a fact.
 """
 
 from leyden_traces import names
-from leyden_traces.calls import CUT, FINISH_REASONS, OUTSIDE, decode_call, encode_call, is_call, span_id, text, trace_id
+from leyden_traces.calls import (
+    CUT,
+    FINISH_REASONS,
+    OUTSIDE,
+    decode_call,
+    encode_call,
+    is_call,
+    span_id,
+    text,
+    trace_id,
+)
 from leyden_traces.packing import (
     MalformedSpan,
     check_tokens,
@@ -13,12 +24,14 @@ from leyden_traces.packing import (
     unpack_ids,
     unpack_logprobs,
 )
+from leyden_traces.semantics import Fact, process_of, read_span
 from leyden_traces.trajectory import build_trajectory
 
 __all__ = [
     "CUT",
     "FINISH_REASONS",
     "OUTSIDE",
+    "Fact",
     "MalformedSpan",
     "build_trajectory",
     "check_tokens",
@@ -28,6 +41,8 @@ __all__ = [
     "names",
     "pack_ids",
     "pack_logprobs",
+    "process_of",
+    "read_span",
     "span_id",
     "text",
     "trace_id",

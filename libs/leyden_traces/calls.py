@@ -22,6 +22,7 @@ CUT = "cut"
 OUTSIDE = "outside:"
 """Before the name of a provider, in place of a replica's: such a call has no tokens, and is never trained on."""
 
+_ENDS = FINISH_REASONS | {CUT}
 _LIMITS = {names.ATTEMPT: (1, 2**31), names.CALL: (1, 2**31), names.POLICY_VERSION: (0, 2**31)}
 
 
@@ -94,20 +95,32 @@ def encode_call(
     return span
 
 
-def decode_call(span: Span) -> Transition:
+def attributes_of(span: Span) -> dict[str, AnyValue]:
+    """Return the span's attributes by key; of one given twice, the last."""
+    return {attribute.key: attribute.value for attribute in span.attributes}
+
+
+def decode_call(span: Span, attributes: dict[str, AnyValue] | None = None) -> Transition:
     """Return the transition that `span` records.
 
     Packed bytes are taken as they are; lists of integers and doubles are packed.
+
+    Args:
+        span: says that it is a call (`is_call`).
+        attributes: `attributes_of(span)`, where the caller has them already.
 
     Raises:
         MalformedSpan: an attribute is missing, doubled, of the wrong type or out of range, or the tokens do
             not fit each other. Its `reason` names the attribute.
     """
-    values = _attributes(span)
+    values = attributes_of(span) if attributes is None else attributes
+    if len(values) != len(span.attributes):
+        raise MalformedSpan("an attribute is given twice")
     prompt = _ids(values, names.PROMPT_TOKEN_IDS)
     response = _ids(values, names.RESPONSE_TOKEN_IDS)
     logprobs = _logprobs(values, names.RESPONSE_LOGPROBS)
-    if not (_text(values, names.REPLICA).startswith(OUTSIDE) and not prompt + response + logprobs):
+    replica = _text(values, names.REPLICA)
+    if prompt or response or logprobs or not replica.startswith(OUTSIDE):
         check_tokens(prompt, response, logprobs)
     try:
         return Transition(
@@ -123,7 +136,10 @@ def decode_call(span: Span) -> Transition:
             temperature=_temperature(values),
             finish_reason=_finish_reason(values),
             response_id=_text(values, names.RESPONSE_ID),
-            replica=_text(values, names.REPLICA),
+            replica=replica,
+            start_ns=_time(span.start_time_unix_nano),
+            end_ns=_time(span.end_time_unix_nano),
+            parent=span.parent_span_id.hex() if len(span.parent_span_id) == 8 else "",
         )
     except pydantic.ValidationError as error:
         first = error.errors()[0]
@@ -143,13 +159,6 @@ def _packed(key: str, value: bytes) -> KeyValue:
     return KeyValue(key=key, value=AnyValue(bytes_value=value))
 
 
-def _attributes(span: Span) -> dict[str, AnyValue]:
-    values = {attribute.key: attribute.value for attribute in span.attributes}
-    if len(values) != len(span.attributes):
-        raise MalformedSpan("an attribute is given twice")
-    return values
-
-
 def _value(values: dict[str, AnyValue], key: str, *kinds: str) -> Any:
     found = values.get(key)
     if found is None:
@@ -161,19 +170,27 @@ def _value(values: dict[str, AnyValue], key: str, *kinds: str) -> Any:
 
 
 def _text(values: dict[str, AnyValue], key: str) -> str:
-    return _value(values, key, "string_value")
+    # What is of another type reads as empty: only then is it worth asking which type it is.
+    return (key in values and values[key].string_value) or _value(values, key, "string_value")
 
 
 def _int(values: dict[str, AnyValue], key: str) -> int:
-    value = _value(values, key, "int_value")
+    value = (key in values and values[key].int_value) or _value(values, key, "int_value")
     low, high = _LIMITS[key]
     if not low <= value < high:
         raise MalformedSpan(f"{key} must be from {low} to {high - 1}, not {value}")
     return value
 
 
+def _time(nanoseconds: int) -> int:
+    if nanoseconds >= 2**63:
+        raise MalformedSpan(f"a time must be below 2^63 ns, not {nanoseconds}")
+    return nanoseconds
+
+
 def _temperature(values: dict[str, AnyValue]) -> float:
-    value = float(_value(values, names.TEMPERATURE, "double_value", "int_value"))
+    given = values.get(names.TEMPERATURE)
+    value = (given and given.double_value) or float(_value(values, names.TEMPERATURE, "double_value", "int_value"))
     if not (math.isfinite(value) and value >= 0):
         raise MalformedSpan(f"{names.TEMPERATURE} must be a finite number of at least 0, not {value}")
     return value
@@ -181,27 +198,30 @@ def _temperature(values: dict[str, AnyValue]) -> float:
 
 def _finish_reason(values: dict[str, AnyValue]) -> str:
     value = _text(values, names.FINISH_REASON)
-    if value not in FINISH_REASONS | {CUT}:
-        raise MalformedSpan(f"{names.FINISH_REASON} must be one of {sorted(FINISH_REASONS | {CUT})}, not {value!r}")
+    if value not in _ENDS:
+        raise MalformedSpan(f"{names.FINISH_REASON} must be one of {sorted(_ENDS)}, not {value!r}")
     return value
 
 
 def _ids(values: dict[str, AnyValue], key: str) -> bytes:
-    value = _value(values, key, "bytes_value", "array_value")
+    value = (key in values and values[key].bytes_value) or _value(values, key, "bytes_value", "array_value")
     if isinstance(value, bytes):
         return value
     return pack_ids(_items(value.values, key, {"int_value"}))
 
 
 def _logprobs(values: dict[str, AnyValue], key: str) -> bytes:
-    value = _value(values, key, "bytes_value", "array_value")
+    value = (key in values and values[key].bytes_value) or _value(values, key, "bytes_value", "array_value")
     if isinstance(value, bytes):
         return value
     return pack_logprobs(_items(value.values, key, {"double_value", "int_value"}))
 
 
 def _items(items: Any, key: str, kinds: set[str]) -> list[Any]:
-    found = [(item.WhichOneof("value"), item) for item in items]
-    if any(kind not in kinds for kind, _ in found):
-        raise MalformedSpan(f"{key} holds something else than {' or '.join(sorted(kinds))}")
-    return [getattr(item, kind) for kind, item in found]
+    numbers = []
+    for item in items:
+        kind = item.WhichOneof("value")
+        if kind not in kinds:
+            raise MalformedSpan(f"{key} holds something else than {' or '.join(sorted(kinds))}")
+        numbers.append(getattr(item, kind))
+    return numbers

@@ -1,5 +1,6 @@
 """Token ids and logprobs as packed little-endian bytes: 76 times cheaper to read than list attributes."""
 
+import math
 import struct
 from collections.abc import Sequence
 
@@ -12,12 +13,19 @@ _ROUNDING = 1e-3
 """How far above 0 an engine's rounding may lift the logprob of a certain token."""
 
 
+# Half the cost of the arrays' own min() and max(), which go through Python.
+_lowest = np.minimum.reduce
+_highest = np.maximum.reduce
+
+
 class MalformedSpan(ValueError):
     """A span that claims to be a call and cannot be read as one."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, kind: str = "malformed") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.kind = kind
+        """`malformed`, `mismatched` (lengths that do not fit each other) or `nan`."""
 
 
 def pack_ids(ids: Sequence[int]) -> bytes:
@@ -64,17 +72,20 @@ def check_tokens(prompt_ids: bytes, response_ids: bytes, logprobs: bytes) -> Non
     Raises:
         MalformedSpan: ids are none or negative, or there is not one possible logprob for each response id.
     """
-    prompt, response, logs = unpack_ids(prompt_ids), unpack_ids(response_ids), unpack_logprobs(logprobs)
-    if not prompt.size or not response.size:
-        raise MalformedSpan(f"{'response' if prompt.size else 'prompt'} has no tokens")
-    if prompt.min() < 0 or response.min() < 0:
+    both = unpack_ids(_whole(prompt_ids, "token ids") + _whole(response_ids, "token ids"))
+    logs = unpack_logprobs(logprobs)
+    if not prompt_ids or not response_ids:
+        raise MalformedSpan(f"{'response' if prompt_ids else 'prompt'} has no tokens")
+    if _lowest(both) < 0:
         raise MalformedSpan("a token id is negative")
-    if response.size != logs.size:
-        raise MalformedSpan(f"{response.size} response token ids but {logs.size} logprobs")
-    if not np.isfinite(logs).all():
-        raise MalformedSpan("a logprob is not finite")
-    if logs.max() > _ROUNDING:
-        raise MalformedSpan(f"a logprob is above 0: {logs.max():g}")
+    if len(response_ids) != len(logprobs):
+        raise MalformedSpan(f"{len(response_ids) // 4} response token ids but {logs.size} logprobs", "mismatched")
+    # NaN passes through both, and compares as false.
+    low, high = _lowest(logs), _highest(logs)
+    if not (low > -math.inf and high < math.inf):
+        raise MalformedSpan("a logprob is not finite", "nan")
+    if high > _ROUNDING:
+        raise MalformedSpan(f"a logprob is above 0: {high:g}")
 
 
 def _whole(packed: bytes, what: str) -> bytes:

@@ -3,11 +3,13 @@
 import asyncio
 import sys
 
+import uvloop
+
 from leyden_collector.assembler import Assembler
 from leyden_collector.cache import SegmentCache
 from leyden_collector.pace import Pace
 from leyden_collector.reader import SegmentReader
-from leyden_collector.receiver import Receiver
+from leyden_collector.receiving import receive
 from leyden_collector.segments import Limits, SegmentWriter
 from leyden_collector.settings import CollectorSettings
 from leyden_ledger import Ledger
@@ -15,7 +17,6 @@ from leyden_runtime.logs import configure_logs
 from leyden_runtime.settings import load_settings, secret
 from leyden_runtime.shutdown import stop_event
 from leyden_runtime.tokens import Tokens
-from leyden_runtime.web import make_app, run_app
 from leyden_storage import ObjectStore, StoreError, open_store
 
 
@@ -25,15 +26,12 @@ async def serve(settings: CollectorSettings, store: ObjectStore, tokens: Tokens)
     ledger = Ledger.connect(settings.redis_url)
     cache = SegmentCache(settings.cache_bytes)
     pace = Pace(settings.poll_ms / 1000, settings.sweep_s)
-    limits = Limits(settings.flush_ms / 1000, settings.max_segment_bytes, settings.writers, settings.store_timeout_s)
-    writer = SegmentWriter(store, ledger.assembly, cache, limits, pace.touch)
+    writer = SegmentWriter(store, ledger.assembly, cache, Limits.of(settings), pace.touch)
     reader = SegmentReader(store, cache)
     assembler = Assembler(store, ledger, reader, pace, lease_s=settings.assembly_lease_s, width=settings.assemblers)
-    app = make_app()
-    app.add_routes(Receiver(writer, tokens, settings).routes())
     assembling = asyncio.create_task(assembler.run(stop))
     try:
-        await run_app(app, settings.host, settings.port, stop)
+        await receive(writer, tokens, settings, stop)
     finally:
         stop.set()
         await writer.aclose()
@@ -51,7 +49,7 @@ def main() -> None:
     except (StoreError, ValueError) as error:
         print(f"settings: {error}", file=sys.stderr)
         raise SystemExit(2) from error
-    asyncio.run(serve(settings, store, tokens))
+    uvloop.run(serve(settings, store, tokens))
 
 
 if __name__ == "__main__":

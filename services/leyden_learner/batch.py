@@ -1,6 +1,6 @@
 """From the trajectories of finished groups to what one optimizer step trains on."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +24,8 @@ class Batch:
     groups: tuple[str, ...]
     skipped: dict[str, str]
     """Group -> why it is not in the batch."""
+    dropped: dict[str, int]
+    """Why trajectories may not be trained on -> how many."""
     rollouts: tuple[Rollout, ...]
     """Everything fresh and whole, also of groups without a signal."""
     episodes: tuple[str, ...]
@@ -64,11 +66,13 @@ def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: t
         generator: shuffles rewards where the run's control asks for that; not used otherwise.
     """
     skipped: dict[str, str] = {}
+    dropped: Counter[str] = Counter()
     selected: list[tuple[str, Rollout]] = []
     for group, trajectories in groups:
-        rollouts, reason = select(trajectories, rules)
-        selected += [(group, rollout) for rollout in rollouts]
-        skipped |= {group: reason} if reason else {}
+        choice = select(trajectories, rules)
+        dropped += choice.dropped
+        selected += [(group, rollout) for rollout in choice.rollouts]
+        skipped |= {group: choice.reason} if choice.reason else {}
     samples = _samples(selected, rules, objective, generator) if selected else []
     telling = {sample.group for sample in samples if sample.advantage}
     skipped |= {group: "equal_rewards" for group, _ in selected if group not in telling}
@@ -77,6 +81,7 @@ def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: t
     return Batch(
         groups=tuple(group for group, _ in groups),
         skipped=skipped,
+        dropped=dict(dropped),
         rollouts=tuple(rollout for _, rollout in selected),
         episodes=tuple(dict.fromkeys(sample.episode for sample in trained)),
         samples=tuple(trained),

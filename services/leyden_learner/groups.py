@@ -1,14 +1,14 @@
 """Which groups come next, and the trajectories of their episodes."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import structlog
 
 from leyden_contracts import Episode, EpisodeState, Group, Trajectory
 from leyden_ledger import Ledger
 from leyden_storage import ObjectNotFound, ObjectStore
-from leyden_storage.trajectories import read_trajectory
+from leyden_storage.trajectories import BatchCache, UnreadableBatch
 
 log = structlog.get_logger()
 
@@ -17,7 +17,8 @@ class GroupReader:
     """Reads a run's finished groups in order, each of them once over all checkpoints (I3)."""
 
     def __init__(self, ledger: Ledger, store: ObjectStore, run: str, consumed: Iterable[str]) -> None:
-        self._ledger, self._store, self._run = ledger, store, run
+        self._ledger, self._run = ledger, run
+        self._batches = BatchCache(store, run)
         self._consumed = set(consumed)
         self._seen = 0
         self._last = ""
@@ -53,19 +54,23 @@ class GroupReader:
         """Return the trajectories of the episodes that succeeded, by index. Raises StoreError, LedgerError."""
         episodes = await self._ledger.training.group_episodes(self._run, group)
         good = [episode for episode in episodes if episode.state is EpisodeState.SUCCEEDED]
-        found = await asyncio.gather(*(asyncio.to_thread(self._read, episode) for episode in good))
+        names = dict.fromkeys(episode.batch for episode in good if episode.batch)
+        read = await asyncio.gather(*(asyncio.to_thread(self._read, name) for name in names))
+        batches = dict(zip(names, read, strict=True))
+        found = [self._pick(episode, batches.get(episode.batch or "", {})) for episode in good]
         return [trajectory for trajectory in found if trajectory]
 
-    def _read(self, episode: Episode) -> Trajectory | None:
-        problem = "of another attempt than the one that succeeded"
+    def _read(self, batch: str) -> Mapping[str, Trajectory]:
         try:
-            trajectory = read_trajectory(self._store, episode.run, episode.group, episode.id)
-        except ObjectNotFound:
-            problem = "missing"
-        except ValueError as error:
-            problem = f"unreadable: {error}"
-        else:
-            if trajectory.attempt == episode.attempt:
-                return trajectory
-        log.error("trajectory_left_out", run=episode.run, episode=episode.id, problem=problem)
+            return self._batches.get(batch)
+        except (ObjectNotFound, UnreadableBatch) as error:
+            log.error("batch_left_out", run=self._run, batch=batch, problem=repr(error))
+            return {}
+
+    def _pick(self, episode: Episode, batch: Mapping[str, Trajectory]) -> Trajectory | None:
+        trajectory = batch.get(episode.id)
+        if trajectory and trajectory.attempt == episode.attempt:
+            return trajectory
+        problem = "of another attempt than the one that succeeded" if trajectory else "missing"
+        log.error("trajectory_left_out", run=episode.run, episode=episode.id, batch=episode.batch, problem=problem)
         return None

@@ -20,6 +20,9 @@ GRAD_NORM = Gauge("leyden_learner_grad_norm", "Gradient norm before clipping.", 
 TRAINED_TOKENS = Counter("leyden_learner_trained_tokens", "Response tokens trained on.", ["run", "role"])
 DROPPED_TOKENS = Counter("leyden_learner_dropped_tokens", "Tokens a correction dropped.", ["run", "role", "reason"])
 SKIPPED_GROUPS = Counter("leyden_learner_skipped_groups", "Groups that trained nothing.", ["run", "reason"])
+DROPPED = Counter(
+    "leyden_learner_dropped", "Trajectories that may not be trained on: text_only, stale, ...", ["run", "reason"]
+)
 FAILURES = Counter("leyden_learner_failures", "Times a run could not go on, by exception.", ["run", "kind"])
 STEP_SECONDS = Histogram(
     "leyden_learner_step_seconds",
@@ -36,8 +39,10 @@ _GAUGES = {
     "ratio_mean": RATIO_MEAN,
     "grad_norm": GRAD_NORM,
 }
-_DROPPED = "tokens_"
-"""Before the reason, in a step's metrics."""
+_DROPPED = "dropped_"
+"""How a step's metrics count trajectories that may not be trained on; the reason follows."""
+_DROPPED_TOKENS = "tokens_"
+"""The same, of tokens that a correction dropped."""
 
 
 def batch_metrics(batch: Batch, role: str, version: int) -> dict[str, float]:
@@ -50,6 +55,7 @@ def batch_metrics(batch: Batch, role: str, version: int) -> dict[str, float]:
     count = len(batch.rollouts)
     metrics = {"trajectories": float(count), "trained_episodes": float(len(batch.episodes))}
     metrics |= {"transitions": float(len(batch.of(role))), "tokens": 0.0}
+    metrics |= {f"{_DROPPED}{reason}": float(number) for reason, number in batch.dropped.items()}
     if count:
         rewards = [rollout.trajectory.reward for rollout in batch.rollouts]
         metrics["reward_mean"] = sum(rewards) / count
@@ -65,6 +71,9 @@ def observe(manifests: Sequence[AdapterManifest]) -> None:
     STEP_SECONDS.observe(lead.metrics["seconds"])
     for reason in lead.skipped.values():
         SKIPPED_GROUPS.labels(lead.run, reason).inc()
+    for name, count in lead.metrics.items():
+        if name.startswith(_DROPPED):
+            DROPPED.labels(lead.run, name.removeprefix(_DROPPED)).inc(count)
     for manifest in manifests:
         _observe_role(manifest)
 
@@ -76,5 +85,5 @@ def _observe_role(manifest: AdapterManifest) -> None:
             gauge.labels(*labels).set(metrics[name])
     TRAINED_TOKENS.labels(*labels).inc(metrics["tokens"])
     for name, count in metrics.items():
-        if name.startswith(_DROPPED):
-            DROPPED_TOKENS.labels(*labels, name.removeprefix(_DROPPED)).inc(count)
+        if name.startswith(_DROPPED_TOKENS):
+            DROPPED_TOKENS.labels(*labels, name.removeprefix(_DROPPED_TOKENS)).inc(count)

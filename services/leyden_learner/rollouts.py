@@ -1,12 +1,21 @@
 """Which trajectories may be trained on."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from leyden_contracts import Algorithm, Trajectory, Transition, Verdict
 from leyden_learner.staleness import is_stale
+
+NO_TRAINED_CALLS = "no_trained_calls"
+"""The agent made no call of a trained role."""
+NO_REWARD = "no_reward"
+"""The grader did not give one of the named rewards that are trained on."""
+_OF_GROUPS = (str(Verdict.TEXT_ONLY), NO_TRAINED_CALLS, NO_REWARD)
+"""Reasons that are told of a group where they are those of all its trajectories: more of the same will not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +44,43 @@ class Rules:
     """Token ids are below this."""
 
 
-def select(trajectories: Sequence[Trajectory], rules: Rules) -> tuple[list[Rollout], str | None]:
-    """Return the group's rollouts that may be trained on, or why the group is skipped."""
-    whole = [rollout for trajectory in trajectories if (rollout := _rollout(trajectory, rules))]
+class Choice(NamedTuple):
+    """What one group gives."""
+
+    rollouts: list[Rollout]
+    reason: str | None
+    """Why the group is skipped; None: it is not."""
+    dropped: Counter[str]
+    """Why trajectories may not be trained on -> how many."""
+
+
+def select(trajectories: Sequence[Trajectory], rules: Rules) -> Choice:
+    """Choose the rollouts of one group that may be trained on."""
+    judged = [_rollout(trajectory, rules) for trajectory in trajectories]
+    whole = [rollout for rollout in judged if isinstance(rollout, Rollout)]
+    dropped = Counter(reason for reason in judged if isinstance(reason, str))
     bound, least = rules.algorithm.max_staleness, rules.algorithm.least_episodes
     fresh = [rollout for rollout in whole if not is_stale(rollout.version, rules.version, bound)]
+    if len(fresh) < len(whole):
+        dropped["stale"] = len(whole) - len(fresh)
     if len(fresh) >= least:
-        return fresh, None
-    return [], "stale" if len(whole) >= least else "too_few_trajectories"
+        return Choice(fresh, None, dropped)
+    if len(whole) >= least:
+        return Choice([], "stale", dropped)
+    alone = next((reason for reason in _OF_GROUPS if trajectories and dropped[reason] == len(trajectories)), None)
+    return Choice([], alone or "too_few_trajectories", dropped)
 
 
-def _rollout(trajectory: Trajectory, rules: Rules) -> Rollout | None:
-    calls = tuple(step for step in trajectory.transitions if step.role in rules.roles)
-    known = trajectory.rewards.keys() >= rules.algorithm.rewards.keys()
-    if trajectory.verdict is not Verdict.COMPLETE or not calls or not known:
-        return None
-    return Rollout(trajectory, calls) if all(_trainable(call, rules.vocabulary) for call in calls) else None
+def _rollout(trajectory: Trajectory, rules: Rules) -> Rollout | str:
+    """Return the trajectory's rollout, or why it may not be trained on."""
+    if trajectory.verdict is not Verdict.COMPLETE:
+        return str(trajectory.verdict)
+    calls = tuple(call for call in trajectory.transitions if call.role in rules.roles)
+    if not calls:
+        return NO_TRAINED_CALLS
+    if not rules.algorithm.rewards.keys() <= trajectory.rewards.keys():
+        return NO_REWARD
+    return Rollout(trajectory, calls) if all(_trainable(call, rules.vocabulary) for call in calls) else "untrainable"
 
 
 def _trainable(call: Transition, vocabulary: int) -> bool:

@@ -11,7 +11,17 @@ from typing import IO
 
 from leyden_runtime.tokens import Scope, Tokens
 
-_PORTS = ("redis", "task_api", "gateway", "collector", "engine", "adapter_loader", "worker", "learner")
+_PORTS = (
+    "redis",
+    "task_api",
+    "gateway",
+    "collector",
+    "collector_grpc",
+    "engine",
+    "adapter_loader",
+    "worker",
+    "learner",
+)
 _YEAR_S = 365 * 24 * 3600
 
 

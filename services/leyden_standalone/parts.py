@@ -37,7 +37,7 @@ def make_stages(deployment: Deployment) -> list[list[Part]]:
     learner = _service(deployment, "learner", MODELS=f"{options.model_name}={options.model.resolve()}")
     return [
         [_valkey(deployment)] if options.redis_url is None else [],
-        [_service(deployment, "collector")],
+        [_service(deployment, "collector", GRPC_PORT=str(deployment.ports["collector_grpc"]))],
         [
             *([_engine(deployment)] if options.replica_url is None else []),
             loader,

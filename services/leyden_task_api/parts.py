@@ -33,6 +33,7 @@ class Parts:
     promoter: Promoter
     tokens: Tokens
     uploads: Places
+    exports: Places
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is asked to stop; ends streams that would never end."""
 
@@ -55,6 +56,7 @@ def open_parts(settings: TaskApiSettings, stop: asyncio.Event) -> Parts:
         promoter=Promoter(ledger, store),
         tokens=tokens,
         uploads=Places(settings.max_uploads_at_once),
+        exports=Places(settings.max_exports_at_once, "exports are being made"),
         stop=stop,
     )
 

@@ -1,4 +1,4 @@
-"""How many uploads one process reads at a time: each takes CPU, a temporary file, and up to a part of memory."""
+"""How many uploads or exports one process has in hand: each takes CPU, a temporary file, and some memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,8 @@ _HEADERS = {"Retry-After": "2", "Connection": "close"}
 class Places:
     """A fixed number of places. There is no queue: whoever finds none is told to come back."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, what: str = "uploads are being read") -> None:
+        self._what = what
         self._free = count
         self._count = count
 
@@ -20,7 +21,7 @@ class Places:
     def place(self) -> Iterator[None]:
         """Hold a place for the length of the block. Raises ProblemError (429) if there is none."""
         if not self._free:
-            detail = f"{self._count} uploads are being read already; send this one again in a moment"
+            detail = f"{self._count} {self._what} already; send this one again in a moment"
             raise ProblemError(429, detail, headers=_HEADERS)
         self._free -= 1
         try:

@@ -21,6 +21,7 @@ from leyden_storage import StoreError
 from leyden_task_api.app import create_app
 from leyden_task_api.dispatcher import Dispatcher
 from leyden_task_api.evaluator import Evaluator
+from leyden_task_api.keeper import Keeper
 from leyden_task_api.loops import Gauges, archive, forever, reconcile
 from leyden_task_api.parts import Parts, open_parts
 from leyden_task_api.settings import TaskApiSettings
@@ -109,6 +110,7 @@ def _loops(parts: Parts) -> list[Coroutine[None, None, None]]:
         forever("dispatcher", dispatcher.round, settings.dispatch_poll_s, stop),
         forever("reconciler", partial(reconcile, ledger, settings), settings.reconcile_s, stop),
         forever("archiver", partial(archive, ledger, parts.store, settings), settings.archive_s, stop),
+        forever("keeper", Keeper(ledger, parts.store, stop).round, settings.keep_s, stop),
         forever("evaluator", Evaluator(ledger, parts.store).round, settings.evaluate_s, stop),
         forever("gauges", Gauges(ledger).refresh, settings.gauges_s, stop),
     ]

@@ -44,6 +44,11 @@ class TaskApiSettings(CommonSettings):
     """An ended run's episodes move from Redis to the object store when nothing has happened for so long."""
     archive_s: float = Field(default=10, gt=0)
     """Pause between looks for such runs."""
+    keep_s: float = Field(default=30, gt=0)
+    """Pause between looks for archived runs whose stored data is to be merged or deleted (`retention`)."""
+    max_exports_at_once: int = Field(default=2, gt=0)
+    """Exports that one process makes at a time; more are told to come back. Each needs as much room in the folder for
+    temporary files (TMPDIR) as the run's trajectories have."""
     evaluate_s: float = Field(default=1, gt=0)
     """Pause between looks for versions to evaluate and evaluations that have ended."""
     gauges_s: float = Field(default=2, gt=0)

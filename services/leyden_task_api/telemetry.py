@@ -11,6 +11,9 @@ REQUESTS = Counter("leyden_task_api_requests", "Requests answered", ["method", "
 SECONDS = Histogram("leyden_task_api_request_seconds", "Time to the start of the answer", ["route"])
 RUNG = Counter("leyden_task_api_rung", "Episodes rung for")
 EXPIRED = Counter("leyden_task_api_expired", "Attempts ended because a lease ran out or spans never came")
+MERGED = Counter("leyden_task_api_merged_segments", "Segments merged into larger objects")
+MERGED_BYTES = Counter("leyden_task_api_merged_bytes", "Bytes of segments merged into larger objects")
+DELETED = Counter("leyden_task_api_deleted_objects", "Objects deleted by retention", ["kind"])
 LOOP_FAILURES = Counter("leyden_task_api_loop_failures", "Rounds of a loop that failed", ["loop"])
 
 EPISODES = Gauge("leyden_run_episodes", "Episodes by state", ["run", "purpose", "state"])

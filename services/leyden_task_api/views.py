@@ -4,8 +4,18 @@ from dataclasses import asdict
 
 import numpy as np
 
-from leyden_contracts import RunSpec, Trajectory, Transition
-from leyden_contracts.api import AdapterView, CallView, EvalMean, RunCounters, RunMetrics, RunView, TrajectoryView
+from leyden_contracts import RewardVersion, RunSpec, Trajectory, Transition
+from leyden_contracts.api import (
+    AdapterView,
+    CallView,
+    EvalMean,
+    RewardVersionHead,
+    RunCounters,
+    RunMetrics,
+    RunView,
+    TrajectoryHead,
+    TrajectoryView,
+)
 from leyden_ledger import RunSummary
 
 
@@ -18,6 +28,30 @@ def trajectory_view(trajectory: Trajectory) -> TrajectoryView:
     """Return a trajectory with its tokens unpacked."""
     head = trajectory.model_dump(exclude={"transitions"})
     return TrajectoryView(**head, calls=[_call(step) for step in trajectory.transitions])
+
+
+def head_view(trajectory: Trajectory) -> TrajectoryHead:
+    """Return a trajectory without its tokens."""
+    same = {"episode", "group", "task", "attempt", "purpose", "reward", "rewards", "verdict", "output"}
+    packed = (call.prompt_token_ids + call.response_token_ids for call in trajectory.transitions)
+    return TrajectoryHead(
+        **trajectory.model_dump(include=same),
+        calls=len(trajectory.transitions),
+        tokens=sum(map(len, packed)) // 4,
+        steps=len(trajectory.steps),
+        texts=len(trajectory.texts),
+    )
+
+
+def rewards_view(rewards: RewardVersion) -> RewardVersionHead:
+    """Return a reward version without its lines."""
+    total = sum(line.reward for line in rewards.lines)
+    return RewardVersionHead(
+        **rewards.model_dump(include={"version", "grader", "grader_sha256", "created"}),
+        scored=len(rewards.lines),
+        failed=len(rewards.failed),
+        mean=total / len(rewards.lines) if rewards.lines else None,
+    )
 
 
 def _call(step: Transition) -> CallView:

@@ -36,7 +36,13 @@ def agent_output(end: End, timeout_s: float) -> Any:
 def graded(end: End, timeout_s: float, output: Any) -> AttemptResult:
     """Return the result with the grader's reward. Raises AttemptFailed."""
     grade = _value(end, "grader", FailureReason.GRADER_ERROR, FailureReason.GRADER_ERROR, timeout_s)
-    return AttemptResult(outcome="graded", reward=grade["reward"], rewards=grade["rewards"], output=shortened(output))
+    return AttemptResult(
+        outcome="graded",
+        reward=grade["reward"],
+        rewards=grade["rewards"],
+        call_rewards=grade["calls"],
+        output=shortened(output),
+    )
 
 
 def shortened(output: Any) -> Any:

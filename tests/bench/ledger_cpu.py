@@ -47,7 +47,7 @@ def our_side(folder: Path) -> Iterator[tuple[Side, str]]:
         redis_server(folder / "redis", appendonly=True) as redis_url,
         redis.Redis.from_url(redis_url) as client,
         service("task_api", folder, redis_url) as (api, url),
-        service("collector", folder, redis_url) as (collector, _),
+        service("collector", folder, redis_url, grpc_port=0) as (collector, _),
         service("worker", folder, redis_url, agent_path=HERE) as (worker, _),
     ):
         yield Side({"redis": redis_process(client), "task_api": api, "collector": collector, "worker": worker}), url

@@ -40,26 +40,37 @@ async def enter(ledger: Ledger, run: str, count: int) -> list[str]:
     return [episode_id(group.id, 0) for group in new]
 
 
+_SCRIPTS = ("claim", "close", "due_assembly", "settle")
+
+
 class Player:
     """Plays episodes to their end as workers and collectors would, in pipelines."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
-        self._scripts = {name: str(client.script_load(script_text(name))) for name in ("claim", "close", "settle")}
+        self._scripts = {name: str(client.script_load(script_text(name))) for name in _SCRIPTS}
 
     def play(self, run: str, episodes: list[str]) -> None:
         """Run, close and settle `episodes`."""
-        result = ("graded", "1.0", json.dumps({"exact": 1.0}), json.dumps("42"), "", "")
+        result = ("graded", "1.0", json.dumps({"exact": 1.0}), json.dumps("42"), "", "", "")
         self._all("claim", run, [(one, "worker", 60_000, f"claim{number}") for number, one in enumerate(episodes)])
         self._all("close", run, [(one, 1, *result) for one in episodes])
-        self._all("settle", run, [(one, 1) for one in episodes])
+        batches = self._all("due_assembly", run, [(64, 512, 60_000)] * -(-len(episodes) // 64))
+        # A batch's name is its number: this ledger was never lost.
+        self._all("settle", run, [(first, number, number, *_pairs(members)) for first, number, members in batches])
 
-    def _all(self, script: str, run: str, calls: list[tuple[Any, ...]]) -> None:
+    def _all(self, script: str, run: str, calls: list[tuple[Any, ...]]) -> list[Any]:
         pipe = self._client.pipeline(transaction=False)
         for call in calls:
             pipe.evalsha(self._scripts[script], 1, key(run, "run"), *call)
-        if not all(pipe.execute()):
+        answers = pipe.execute()
+        if not all(answers):
             raise SystemExit(f"{script} was refused")
+        return answers
+
+
+def _pairs(members: list[Any]) -> list[Any]:
+    return [len(members), *(part for member in members for part in (member[0], 1))]
 
 
 async def live_kb(redis_url: str, count: int) -> float:

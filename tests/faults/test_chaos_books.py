@@ -6,9 +6,11 @@ from leyden_contracts import RunSpec
 from leyden_ledger import Ledger
 from leyden_ledger.store import key
 from leyden_storage import LocalStore
-from leyden_storage.keys import trajectory_key
+from leyden_storage.keys import batch_name
+from leyden_storage.trajectories import write_batch
 from support.chaos import Books, count_up
 from support.episodes import Planned, accept
+from support.playing import played
 from support.task_api import SPEC, play
 
 RUN = "run-books"
@@ -36,8 +38,8 @@ async def test_what_ends_twice_or_is_stored_twice_is_doubled(ledger: Ledger, sto
     await three_ended_of_four(ledger)
     await ledger.redis.xadd(key(RUN, "events"), {"kind": "episode", "episode": "g0.0", "state": "succeeded"})
     assert (await count_up(ledger, store, RUN, 4)).doubled == 1
-    for group in ("g1", "elsewhere"):
-        store.put(trajectory_key(RUN, group, "g1.0"), b"")
+    for number in (1, 2):
+        write_batch(store, RUN, batch_name(0, number), [played(RUN, "g1", 0, 1.0)])
     books = await count_up(ledger, store, RUN, 4)
     assert books.doubled == 2
     assert books.violations

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leyden_storage.keys import trajectories_prefix
-from leyden_storage.trajectories import decode_trajectory
+from leyden_storage.trajectories import stored_trajectories
 from support.faults import Fleet, fleet_in, lines, until
 from support.loop import stored
 
@@ -40,8 +39,7 @@ def lose_and_run_again(fleet: Fleet, folder: Path) -> float:
     assert Counter(attempt for _, attempt in lines(note)) == {"1": EPISODES, "2": EPISODES}
     gate.touch()
     assert fleet.outcome(run, EPISODES, 120) == {"succeeded": EPISODES}
-    store = stored(fleet.deployment)
-    results = [decode_trajectory(store.get(key)) for key in store.list(trajectories_prefix(run))]
+    results = list(stored_trajectories(stored(fleet.deployment), run))
     assert len(results) == len({result.episode for result in results}) == EPISODES
     assert {(result.attempt, len(result.transitions)) for result in results} == {(2, 2)}
     return seconds

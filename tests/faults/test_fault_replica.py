@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from leyden_ledger import Ledger, ReplicaStatus
-from leyden_storage.keys import trajectories_prefix
-from leyden_storage.trajectories import decode_trajectory
+from leyden_storage.trajectories import stored_trajectories
 from support.faults import BASE_MODEL, TESTS, Fleet, fleet_in, lines, until
 from support.loop import stored
 from support.servers import find_port
@@ -78,7 +77,6 @@ def test_a_replica_is_lost_with_200_calls_in_flight(tmp_path: Path) -> None:
         until(lambda: metric(fleet, LOST) > CALLS / 4, 30, "calls that moved")
         assert fleet.outcome(run, CALLS) == {"succeeded": CALLS}
         assert [status for (status,) in lines(note)] == ["200"] * CALLS
-        store = stored(fleet.deployment)
-        results = [decode_trajectory(store.get(key)) for key in store.list(trajectories_prefix(run))]
+        results = list(stored_trajectories(stored(fleet.deployment), run))
         assert {(result.attempt, len(result.transitions)) for result in results} == {(1, 1)}
         assert {call.replica for result in results for call in result.transitions} == {"replica-b"}

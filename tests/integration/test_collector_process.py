@@ -20,7 +20,7 @@ from leyden_contracts import AttemptResult, EpisodeState, RunSpec
 from leyden_ledger import Ledger
 from leyden_runtime.tokens import Scope, Tokens
 from leyden_storage import LocalStore
-from leyden_storage.trajectories import read_trajectory
+from leyden_storage.trajectories import stored_trajectories
 from support.collector import PROTOBUF, collector_process
 from support.episodes import Planned, accept
 from support.proxy import proxy_to
@@ -128,7 +128,8 @@ async def test_a_closed_attempt_is_assembled_soon(shared: Shared) -> None:
     assert await asyncio.to_thread(post, shared.url, body, TOKEN) == 200
     assert await ledger.episodes.close(RUN, EPISODE, 1, AttemptResult(outcome="graded", reward=1))
     assert await succeeded(ledger, 5) < 0.5
-    assert read_trajectory(shared.store, RUN, "g-0", EPISODE).transitions == (transition(),)
+    (trajectory,) = stored_trajectories(shared.store, RUN)
+    assert trajectory.transitions == (transition(),)
     await ledger.aclose()
 
 
@@ -161,7 +162,8 @@ async def test_kill_9_before_the_answer_then_the_senders_retry(
         assert await ledger.episodes.close(RUN, EPISODE, 1, AttemptResult(outcome="graded", reward=1))
         await succeeded(ledger, 5)
     assert len(list(store.list(f"runs/{RUN}/segments/"))) == 3
-    assert read_trajectory(store, RUN, "g-0", EPISODE).transitions == (transition(1),)
+    (trajectory,) = stored_trajectories(store, RUN)
+    assert trajectory.transitions == (transition(1),)
 
 
 async def test_kill_9_before_assembly(tmp_path: Path, redis_url: str, ledger: Ledger) -> None:
@@ -174,7 +176,7 @@ async def test_kill_9_before_assembly(tmp_path: Path, redis_url: str, ledger: Le
     assert await ledger.episodes.close(RUN, EPISODE, 1, AttemptResult(outcome="graded", reward=1))
     with collector_process(tmp_path, redis_url, folder, KEY):
         await succeeded(ledger, 5)
-    trajectory = read_trajectory(LocalStore(folder), RUN, "g-0", EPISODE)
+    (trajectory,) = stored_trajectories(LocalStore(folder), RUN)
     assert trajectory.transitions == (transition(1), transition(2))
 
 

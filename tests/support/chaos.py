@@ -20,7 +20,7 @@ from leyden_ledger.check import check_run
 from leyden_standalone.deployment import Deployment
 from leyden_standalone.supervisor import Supervisor
 from leyden_storage import ObjectStore
-from leyden_storage.keys import trajectories_prefix
+from leyden_storage.trajectories import Detail, read_batch, stored_batches
 from support.loop import small_spec, stored
 from support.servers import wait_for
 
@@ -130,7 +130,8 @@ async def count_up(ledger: Ledger, store: ObjectStore, run: str, accepted: int) 
     episodes: list[Episode] = []
     while page := await ledger.episodes.list(run, start=len(episodes), count=1000):
         episodes += page
-    results = Counter(key.rsplit("/", 1)[1] for key in store.list(trajectories_prefix(run)))
+    heads = [head for batch in stored_batches(store, run) for head in read_batch(store, run, batch, Detail.HEADS)]
+    results = Counter(head.episode for head in heads)
     ended = sum(episode.state in TERMINAL_STATES for episode in episodes)
     twice = [times - 1 for counted in (await _endings(ledger, run), results) for times in counted.values()]
     return Books(

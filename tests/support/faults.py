@@ -84,6 +84,8 @@ class Fleet:
         own = {f"LEYDEN_{service.upper()}_PORT": port, f"LEYDEN_{service.upper()}_NAME": name}
         if service != "worker":
             own.popitem()
+        if service == "collector":
+            own["LEYDEN_COLLECTOR_GRPC_PORT"] = "0"
         url = f"http://127.0.0.1:{port}/healthz"
         self._parts[name] = replace(part, name=name, env=part.env | own, ready=lambda: _answers(url))
         return name

@@ -19,8 +19,7 @@ from leyden_standalone.deployment import Deployment, Options
 from leyden_standalone.running import running_beside
 from leyden_standalone.supervisor import Supervisor
 from leyden_storage import ObjectStore, open_store
-from leyden_storage.keys import trajectories_prefix
-from leyden_storage.trajectories import decode_trajectory
+from leyden_storage.trajectories import stored_trajectories
 from support.servers import S3_KEY, S3_SECRET
 
 
@@ -74,8 +73,7 @@ def violations(deployment: Deployment, run: str) -> list[Violation]:
 
 def calls_in_store(store: ObjectStore, run: str) -> dict[str, tuple[bytes, bytes, bytes]]:
     """Return response id -> (prompt ids, response ids, logprobs) of every stored transition."""
-    trajectories = [decode_trajectory(store.get(key)) for key in store.list(trajectories_prefix(run))]
-    steps = [step for trajectory in trajectories for step in trajectory.transitions]
+    steps = [step for trajectory in stored_trajectories(store, run) for step in trajectory.transitions]
     found = {
         step.response_id: (step.prompt_token_ids, step.response_token_ids, step.response_logprobs) for step in steps
     }

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from leyden_contracts import AttemptResult, FailureReason, RunSpec, Trajectory
-from leyden_ledger import Ledger, SpanNote
+from leyden_ledger import Ending, Ledger, SpanNote
 from leyden_storage import ObjectStore
-from leyden_storage.trajectories import write_trajectory
+from leyden_storage.trajectories import write_batch
 from support import episodes
 from support.episodes import Planned
 from support.learning import RUN, make_call, make_trajectory
@@ -55,6 +55,22 @@ async def play(
             await ledger.calls.count(run, episode, claim.attempt)
             await ledger.assembly.note_spans(run, [SpanNote(episode, claim.attempt, call.number, "segment")])
         await ledger.episodes.close(run, episode, claim.attempt, AttemptResult(outcome="graded", reward=reward))
-        if stored:
-            write_trajectory(store, trajectory)
-        await ledger.assembly.settle(run, episode, claim.attempt)
+        await settle(ledger, run, trajectory, store=store if stored else None)
+
+
+async def settle(ledger: Ledger, run: str, *trajectories: Trajectory, store: ObjectStore | None = None) -> str:
+    """End the closed attempts of these, in a batch of their own, as a collector would; return the batch's name."""
+    batch = await ledger.assembly.due(run, 60)
+    assert batch is not None
+    members = [(closed.episode, closed.attempt) for closed in batch.members]
+    assert members == [(one.episode, one.attempt) for one in trajectories]
+    if store:
+        assert write_batch(store, run, batch.name, trajectories)
+    assert await ledger.assembly.settle(batch, members) is Ending.SETTLED
+    return batch.name
+
+
+async def settle_all(ledger: Ledger, run: str) -> None:
+    """Let every closed attempt have succeeded, without a trajectory."""
+    while batch := await ledger.assembly.due(run, 60):
+        await ledger.assembly.settle(batch, [(closed.episode, closed.attempt) for closed in batch.members])

@@ -29,14 +29,14 @@ class RealEngine:
 
 
 @contextlib.contextmanager
-def real_engine(folder: Path, model: Path) -> Iterator[RealEngine]:
-    """Run an engine that serves `model` as `tiny`."""
+def real_engine(folder: Path, model: Path, name: str = "tiny") -> Iterator[RealEngine]:
+    """Run an engine that serves `model` as `name`."""
     port = find_port()
     engine = RealEngine(f"http://127.0.0.1:{port}", model, folder / "calls.jsonl")
     settings = {
         "LEYDEN_ENGINE_PORT": str(port),
         "LEYDEN_ENGINE_MODEL": str(engine.model),
-        "LEYDEN_ENGINE_SERVED_NAME": "tiny",
+        "LEYDEN_ENGINE_SERVED_NAME": name,
         "LEYDEN_ENGINE_CALL_LOG": str(engine.log),
         "LEYDEN_ENGINE_API_KEY": KEY,
     }

@@ -27,6 +27,8 @@ def transition(number: int = 1, *, tokens: int = 8, **fields: object) -> Transit
         "finish_reason": "stop",
         "response_id": f"chat-{number}",
         "replica": "replica-0",
+        "start_ns": 1,
+        "end_ns": 2,
     }
     return Transition.model_validate(whole | fields)
 
@@ -34,7 +36,7 @@ def transition(number: int = 1, *, tokens: int = 8, **fields: object) -> Transit
 def call_span(call: Transition) -> Span:
     """Return the span that the gateway sends for `call`."""
     identity = (call.run, call.episode, call.attempt)
-    return encode_call(call, 1, 2, trace_id(*identity), span_id(*identity, call.number), b"")
+    return encode_call(call, call.start_ns, call.end_ns, trace_id(*identity), span_id(*identity, call.number), b"")
 
 
 def broken_span(call: Transition) -> Span:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -15,6 +15,7 @@ from leyden_storage.keys import adapter_prefix, manifest_key
 from leyden_task_api.app import create_app
 from leyden_task_api.parts import Parts, open_parts
 from leyden_task_api.settings import TaskApiSettings
+from support.playing import settle_all
 from support.servers import find_port, wait_for
 
 SPEC = {
@@ -27,6 +28,8 @@ SPEC = {
 
 Reward = Callable[[Episode], float | None]
 """An episode's reward, or None: it fails."""
+Settle = Callable[[Ledger, str, str], Awaitable[None]]
+"""Given ledger, run and episode: what becomes of a closed attempt."""
 
 
 @contextmanager
@@ -61,10 +64,18 @@ def task_api(settings: TaskApiSettings, port: int = 0) -> Iterator[str]:
         loop.close()
 
 
-async def play(ledger: Ledger, run: str, reward: Reward, version: int = 0, pin: int | None = None) -> int:
+async def play(
+    ledger: Ledger,
+    run: str,
+    reward: Reward,
+    version: int = 0,
+    pin: int | None = None,
+    settle: Settle = lambda ledger, run, id: settle_all(ledger, run),
+) -> int:
     """Run everything that is due, as a worker and a collector would; return how many episodes that was.
 
-    Episodes run on the version they ask for, else on `version`; `pin` overrules both, as no gateway should.
+    Episodes run on the version they ask for, else on `version`; `pin` overrules both, as no gateway should. `settle`
+    does what the collector would do with a closed attempt; without it there are no trajectories.
     """
     await ledger.episodes.release(run)
     due = await ledger.episodes.due(run, 1000, 60)
@@ -81,8 +92,7 @@ async def play(ledger: Ledger, run: str, reward: Reward, version: int = 0, pin: 
             result = AttemptResult(outcome="graded", reward=number)
         await ledger.episodes.close(run, id, claim.attempt, result)
         if number is not None:
-            await ledger.assembly.due(run, 60)
-            await ledger.assembly.settle(run, id, claim.attempt)
+            await settle(ledger, run, id)
     return len(due)
 
 

@@ -48,16 +48,23 @@ fsGroup: 10001
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* One container of ours: root, component, port, prefix (LEYDEN_X_), resources, settings, mounts, identity. */}}
+{{/* One container of ours: root, component, port, grpcPort, prefix (LEYDEN_X_), resources, settings, mounts, identity. */}}
 {{- define "leyden.container" -}}
 - name: {{ .component }}
   image: {{ include "leyden.image" . | quote }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-  ports: [{name: http, containerPort: {{ .port }}}]
+  ports:
+    - {name: http, containerPort: {{ .port }}}
+    {{- with .grpcPort }}
+    - {name: grpc, containerPort: {{ . }}}
+    {{- end }}
   env:
     {{- include "leyden.env" . | nindent 4 }}
     - {name: {{ .prefix }}HOST, value: 0.0.0.0}
     - {name: {{ .prefix }}PORT, value: {{ .port | quote }}}
+    {{- with .grpcPort }}
+    - {name: {{ $.prefix }}GRPC_PORT, value: {{ . | quote }}}
+    {{- end }}
     {{- if .identity }}
     - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
     - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
@@ -116,5 +123,9 @@ metadata:
   labels: {{- include "leyden.labels" . | nindent 4 }}
 spec:
   selector: {{- include "leyden.selector" . | nindent 4 }}
-  ports: [{name: http, port: {{ .port }}, targetPort: http}]
+  ports:
+    - {name: http, port: {{ .port }}, targetPort: http}
+    {{- with .grpcPort }}
+    - {name: grpc, port: {{ . }}, targetPort: grpc, appProtocol: grpc}
+    {{- end }}
 {{- end }}

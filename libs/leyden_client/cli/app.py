@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from leyden_client.cli import operate, plugins, results, runs, train
+from leyden_client.cli import operate, plugins, results, runs, train, trajectories
 from leyden_client.cli.session import Session
 from leyden_client.connection import DATA_DIR
 from leyden_client.errors import ClientError
@@ -49,7 +49,7 @@ def _root(
     context.obj = Session(api_url, api_token, data_dir, Console())
 
 
-for part in (plugins, train, runs, results, operate):
+for part in (plugins, train, runs, results, trajectories, operate):
     part.add_to(app)
 
 

@@ -1,4 +1,4 @@
-"""`leyden episodes`, `trajectory`, `adapters`, `adapter`, `events`: what a run does and has done."""
+"""`leyden episodes`, `adapters`, `adapter`, `events`: what a run does and has done."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,6 @@ _adapter = typer.Typer(no_args_is_help=True, help="Download adapters.")
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     app.command("episodes")(episodes)
-    app.command("trajectory")(trajectory)
     app.command("adapters")(adapters)
     app.add_typer(_adapter, name="adapter")
     app.command("events")(events)
@@ -46,12 +45,6 @@ def episodes(
         table.add_row(one.id, one.purpose, one.state, str(one.attempt), str(one.calls), version, reward, why)
     here.console.print(table)
     return None
-
-
-def trajectory(context: typer.Context, run: Run, episode: Annotated[str, typer.Argument()]) -> None:
-    """Print an episode's trajectory as JSON: token ids, logprobs, reward."""
-    with session(context).client() as client:
-        print_json(client.trajectory(run, episode).model_dump(mode="json"))
 
 
 def adapters(context: typer.Context, run: Run, role: Role = None, as_json: AsJson = False) -> None:

@@ -6,6 +6,7 @@ local function key(name) return P .. name end
 local function episode_key(id) return P .. 'e:' .. id end
 local function group_key(id) return P .. 'g:' .. id end
 local function spans_key(id, attempt) return P .. 'a:' .. id .. ':' .. attempt end
+local function agents_key(id, attempt) return spans_key(id, attempt) .. ':agents' end
 
 local function now()
   local t = redis.call('TIME')
@@ -98,10 +99,14 @@ local function finish_group(group)
   emit('kind', 'group', 'group', group, 'state', 'finished', 'purpose', its.purpose)
 end
 
+local function forget_spans(id, attempt)
+  redis.call('DEL', spans_key(id, attempt), agents_key(id, attempt))
+end
+
 -- To a terminal state; the last episode of a group finishes the group.
 local function finish(id, from, to)
   if not move(id, from, to) then return false end
-  redis.call('DEL', spans_key(id, get(id, 'attempt')))
+  forget_spans(id, get(id, 'attempt'))
   local group = group_of(id)
   local done = redis.call('HINCRBY', group_key(group), 'done', 1)
   if done == card(group).size then finish_group(group) end
@@ -116,7 +121,7 @@ local function fail(id, from, reason, message)
   local e = episode_key(id)
   redis.call('HINCRBY', key('failures'), reason, 1)
   redis.call('HSET', e, 'reason', reason, 'message', message)
-  redis.call('HDEL', e, 'reward', 'rewards', 'output')
+  redis.call('HDEL', e, 'reward', 'rewards', 'output', 'call_rewards')
   local most = tonumber(redis.call('HGET', KEYS[1], 'max_attempts'))
   local innocent = reason == 'infrastructure' or reason == 'incomplete_trace'
   redis.call('HINCRBY', e, innocent and 'mishaps' or 'failures', 1)
@@ -127,7 +132,7 @@ local function fail(id, from, reason, message)
     if reason == 'timeout' then last = 'timed_out' end
     return finish(id, from, last)
   end
-  redis.call('DEL', spans_key(id, get(id, 'attempt')))
+  forget_spans(id, get(id, 'attempt'))
   if not move(id, from, 'queued') then return false end
   local pause = math.min(500 * 2 ^ (failures + mishaps - 1), 30000)
   -- The lease was a pause already; only what loses one worker after the other has to wait.

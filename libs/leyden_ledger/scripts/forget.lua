@@ -10,8 +10,8 @@ for _, id in ipairs(ids) do
   redis.call('ZREM', key('episodes'), id)
 end
 if redis.call('ZCARD', key('episodes')) == 0 then
-  for _, name in ipairs({ 'finished', 'waiting', 'events', 'due', 'rung', 'leases', 'collecting', 'assembly', 'pins',
-    'eval_versions', 'entered' }) do
+  for _, name in ipairs({ 'finished', 'waiting', 'events', 'due', 'rung', 'leases', 'collecting', 'assembly', 'batches',
+    'members', 'pins', 'eval_versions', 'entered' }) do
     redis.call('DEL', key(name))
   end
 end

@@ -1,12 +1,27 @@
 """The routes, a file for each kind of thing. `ROUTERS` lists them."""
 
-from leyden_task_api.routes import episodes, events, open_paths, results, runs, tasks, versions
+from leyden_task_api.routes import (
+    episodes,
+    events,
+    open_paths,
+    quarantine,
+    regrades,
+    results,
+    runs,
+    tasks,
+    trajectories,
+    versions,
+)
 
 ROUTERS = (
     open_paths.router,
     runs.router,
     tasks.router,
     episodes.router,
+    # Before the results: `export` is no episode.
+    trajectories.router,
+    regrades.router,
+    quarantine.router,
     results.router,
     versions.router,
     events.router,

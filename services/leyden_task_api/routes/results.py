@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from leyden_contracts import RunSpec
 from leyden_contracts.api import AdapterView, RunMetrics, TrajectoryView
 from leyden_contracts.ids import RoleName
-from leyden_storage.trajectories import read_trajectory
+from leyden_storage.trajectories import TrajectoryNotFound, read_trajectory
 from leyden_task_api.parts import Here
 from leyden_task_api.problems import ProblemError
 from leyden_task_api.routes.common import PROBLEMS, BoundedRoute, EpisodePath, RunPath
@@ -23,8 +23,10 @@ FileName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 @router.get("/trajectories/{episode}")
 async def show_trajectory(parts: Here, run: RunPath, episode: EpisodePath) -> TrajectoryView:
     """Return an episode's trajectory; it exists once the episode has succeeded."""
-    group = (await parts.archive.get(run, episode)).group
-    return trajectory_view(await asyncio.to_thread(read_trajectory, parts.store, run, group, episode))
+    batch = (await parts.archive.get(run, episode)).batch
+    if batch is None:
+        raise TrajectoryNotFound(f"there is no trajectory of {episode}: it has not succeeded")
+    return trajectory_view(await asyncio.to_thread(read_trajectory, parts.store, run, batch, episode))
 
 
 @router.get("/adapters")

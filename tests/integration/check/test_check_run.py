@@ -10,9 +10,10 @@ from leyden_contracts import AdapterManifest, AttemptResult, RunSpec, Trajectory
 from leyden_ledger import Ledger, ReplicaStatus, SpanNote
 from leyden_ledger.check import check_run
 from leyden_storage import LocalStore
-from leyden_storage.keys import adapter_prefix, manifest_key, trajectory_key, uploads_prefix
-from leyden_storage.trajectories import encode_trajectory, write_trajectory
+from leyden_storage.keys import adapter_prefix, batch_name, manifest_key, trajectory_batch_key, uploads_prefix
+from leyden_storage.trajectories import encode_batch, write_batch
 from support.episodes import Planned, accept
+from support.playing import settle
 
 RUN = "run-1"
 ADAPTER = f"{RUN}--policy--v1"
@@ -66,8 +67,7 @@ async def play(ledger: Ledger, store: LocalStore, episode: str) -> None:
     await ledger.calls.count(RUN, episode, 1)
     await ledger.assembly.note_spans(RUN, [SpanNote(episode, 1, 1, "segment")])
     await ledger.episodes.close(RUN, episode, 1, AttemptResult(outcome="graded", reward=1.0))
-    write_trajectory(store, trajectory(episode))
-    await ledger.assembly.settle(RUN, episode, 1)
+    await settle(ledger, RUN, trajectory(episode), store=store)
 
 
 @pytest_asyncio.fixture
@@ -85,6 +85,16 @@ async def sound(ledger: Ledger, store: LocalStore) -> Ledger:
     await ledger.runs.finish(RUN)
     await ledger.replicas.beat(ReplicaStatus(id="r", url="http://r", base_model="m", ready=[ADAPTER]), 60)
     return ledger
+
+
+def place(episode: str) -> str:
+    """The key of the batch that holds `episode`: each has one of its own."""
+    return trajectory_batch_key(RUN, batch_name(0, int(episode.removeprefix("g.")) + 1))
+
+
+def put(store: LocalStore, episode: str, *trajectories: Trajectory) -> None:
+    """Have the batch of `episode` hold these."""
+    store.put(place(episode), encode_batch(trajectories))
 
 
 def entry(episode: str) -> str:
@@ -121,7 +131,7 @@ async def upload_gone(ledger: Ledger, store: LocalStore) -> None:
 
 
 async def trajectory_gone(ledger: Ledger, store: LocalStore) -> None:
-    (store._root / trajectory_key(RUN, "g", "g.0")).unlink()
+    store.delete(place("g.0"))
 
 
 async def call_missing(ledger: Ledger, store: LocalStore) -> None:
@@ -133,12 +143,25 @@ async def another_attempt_won(ledger: Ledger, store: LocalStore) -> None:
 
 
 async def torn_trajectory(ledger: Ledger, store: LocalStore) -> None:
-    store.put(trajectory_key(RUN, "g", "g.0"), b"PAR1 and no more")
+    store.put(place("g.0"), b"PAR1 and no more")
 
 
 async def same_reply_twice(ledger: Ledger, store: LocalStore) -> None:
     step = trajectory("g.1").transitions[0].model_copy(update={"response_id": "reply-g.0"})
-    store.put(trajectory_key(RUN, "g", "g.1"), encode_trajectory(trajectory("g.1", transitions=(step,))))
+    put(store, "g.1", trajectory("g.1", transitions=(step,)))
+
+
+async def stored_twice(ledger: Ledger, store: LocalStore) -> None:
+    write_batch(store, RUN, batch_name(0, 3), [trajectory("g.0")])
+
+
+async def a_later_attempt_is_stored(ledger: Ledger, store: LocalStore) -> None:
+    write_batch(store, RUN, batch_name(1, 1), [trajectory("g.0", attempt=1_000_001)])
+
+
+async def in_another_batch_than_the_ledger_says(ledger: Ledger, store: LocalStore) -> None:
+    put(store, "g.0")
+    write_batch(store, RUN, batch_name(0, 3), [trajectory("g.0")])
 
 
 async def trained_twice(ledger: Ledger, store: LocalStore) -> None:
@@ -152,7 +175,11 @@ async def trained_on_too_stale(ledger: Ledger, store: LocalStore) -> None:
 
 async def trained_on_unknown_version(ledger: Ledger, store: LocalStore) -> None:
     step = trajectory("g.0").transitions[0].model_copy(update={"policy_version": 7})
-    store.put(trajectory_key(RUN, "g", "g.0"), encode_trajectory(trajectory("g.0", transitions=(step,))))
+    put(store, "g.0", trajectory("g.0", transitions=(step,)))
+
+
+async def trained_on_text_only(ledger: Ledger, store: LocalStore) -> None:
+    put(store, "g.0", trajectory("g.0", transitions=(), verdict=Verdict.TEXT_ONLY))
 
 
 async def adapter_changed(ledger: Ledger, store: LocalStore) -> None:
@@ -170,10 +197,8 @@ async def published_without_checkpoint(ledger: Ledger, store: LocalStore) -> Non
 
 
 async def anothers_call(ledger: Ledger, store: LocalStore) -> None:
-    step = trajectory("g.0").transitions[0].model_copy(update={"episode": "g.1"})
-    whole = trajectory("g.0").model_copy(update={"transitions": (step,)})
-    # Parquet keeps one identity for all rows: only a whole trajectory can be misplaced.
-    store.put(trajectory_key(RUN, "g", "g.0"), encode_trajectory(whole.model_copy(update={"episode": "g.1"})))
+    # A batch keeps one identity for all rows of an episode: only a whole trajectory can be another's.
+    put(store, "g.0", trajectory("g.0", run="run-2"))
 
 
 async def failure_with_a_reward(ledger: Ledger, store: LocalStore) -> None:
@@ -197,9 +222,13 @@ async def reward_rewritten(ledger: Ledger, store: LocalStore) -> None:
         ("I2", another_attempt_won),
         ("I2", torn_trajectory),
         ("I2", same_reply_twice),
+        ("I2", stored_twice),
+        ("I2", a_later_attempt_is_stored),
+        ("I2", in_another_batch_than_the_ledger_says),
         ("I3", trained_twice),
         ("I3", trained_on_too_stale),
         ("I3", trained_on_unknown_version),
+        ("I3", trained_on_text_only),
         ("I4", adapter_changed),
         ("I4", served_without_proof),
         ("I4", published_without_checkpoint),

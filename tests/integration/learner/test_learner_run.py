@@ -10,8 +10,10 @@ from leyden_contracts import AdapterManifest, Control, RunSpec
 from leyden_learner.checkpoint import committed, read_files
 from leyden_learner.run_training import Progress, RunTraining, Surroundings
 from leyden_ledger import Ledger, RunState
+from leyden_ledger.store import ATTEMPTS_APART, key
 from leyden_storage import LocalStore, StoreError
-from leyden_storage.trajectories import write_trajectory
+from leyden_storage.keys import batch_name, trajectories_prefix
+from leyden_storage.trajectories import write_batch
 from support.learning import RUN, make_spec
 from support.playing import FAILS, accept, play, played
 
@@ -88,9 +90,8 @@ async def test_a_learner_that_is_killed_after_every_step_makes_the_same_weights(
 ):
     await played_run(around.ledger, around.store, "abcde", control=control)
     elsewhere = Surroundings(around.ledger, LocalStore(tmp_path / "twin"), around.models, "cpu")
-    for group in "abcde":
-        for index, reward in enumerate(REWARDS[group]):
-            write_trajectory(elsewhere.store, played(RUN, group, index, reward))
+    for name in around.store.list(trajectories_prefix(RUN)):
+        elsewhere.store.put(name, around.store.get(name))
     straight = await finish(around)
 
     for _ in straight:
@@ -166,6 +167,8 @@ async def test_no_group_is_consumed_twice_when_the_ledger_is_rebuilt_in_another_
     await training.advance()
     redis: Redis = around.ledger.redis
     await redis.flushall()
+    await around.ledger.runs.create(spec, ATTEMPTS_APART)
+    await around.ledger.runs.hold(RUN, None)
     await accept(around.ledger, spec, "dcba")
     for group in "dc":
         await play(around.ledger, around.store, group, REWARDS[group])
@@ -185,9 +188,10 @@ async def test_only_episodes_that_succeeded_are_trained_on(around: Surroundings)
     spec = spec.model_copy(update={"episodes": spec.episodes.model_copy(update={"max_attempts": 1})})
     await accept(around.ledger, spec, "a")
     # As if a trajectory had been written for an attempt that then lost.
-    write_trajectory(around.store, played(RUN, "a", 1, 1.0))
-    write_trajectory(around.store, played(RUN, "a", 2, 1.0, attempt=7))
+    lost = [played(RUN, "a", 1, 1.0), played(RUN, "a", 2, 1.0, attempt=7)]
+    write_batch(around.store, RUN, batch_name(0, 999), lost)
     await play(around.ledger, around.store, "a", (1, FAILS, 0, 0))
+    await around.ledger.redis.hset(key(RUN, "e:a.2"), "batch", 999)
 
     (manifest,) = await finish(around)
 

@@ -98,3 +98,21 @@ def test_celery_needs_a_redis_of_its_own_beside_a_cluster() -> None:
     settings = CommonSettings.model_validate({"redis_url": "redis+cluster://h:1", "broker_url": "redis://b:2/0"})
     assert settings.broker_url == "redis://b:2/0"
     assert CommonSettings.model_validate({"redis_url": "redis://one:1/3"}).broker_url == "redis://one:1/3"
+
+
+async def test_archived_runs_are_kept_on_three_nodes(cluster: Ledger, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "store")
+    for run in RUNS[:3]:
+        await _live(cluster, store, run)
+        await archive_run(cluster, store, run)
+        await cluster.runs.archived(run)
+    assert {run for run, _ in await cluster.keeping.due(10)} == set(RUNS[:3])
+    first, second = (cluster.keeping.turn(RUNS[0], 60) for _ in range(2))
+    assert await first.acquire() and not await second.acquire()
+    await first.reacquire()
+    await first.release()
+    assert await second.acquire()
+    await cluster.keeping.again(RUNS[0], None, await cluster.keeping.archive(RUNS[0]))
+    await cluster.keeping.again(RUNS[1], await cluster.keeping.now() + 60, await cluster.keeping.archive(RUNS[1]))
+    await cluster.keeping.again(RUNS[2], None, "0")
+    assert [run for run, _ in await cluster.keeping.due(10)] == [RUNS[2]], "it was archived anew"

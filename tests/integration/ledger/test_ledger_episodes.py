@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from leyden_contracts import EPISODE_TRANSITIONS, AttemptResult, EpisodeState, FailureReason, RunSpec
-from leyden_ledger import Fenced, Ledger, SpanNote, TooManyCalls
+from leyden_ledger import Ending, Fenced, Ledger, Refusal, SpanNote, TooManyCalls
 from support.episodes import Planned, accept
+from support.playing import settle_all
 
 RUN = "run-1"
 GRADED = AttemptResult(outcome="graded", reward=1.0)
@@ -47,14 +48,17 @@ async def test_whole_life(ledger: Ledger) -> None:
     assert await ledger.replicas.wanted(RUN) == {3}
     assert await ledger.calls.count(RUN, "g.0", 1) == 1
     assert await ledger.episodes.close(RUN, "g.0", 1, GRADED)
-    assert await ledger.assembly.due(RUN, 10) == []
+    assert await ledger.assembly.due(RUN, 10) is None
     await ledger.assembly.note_spans(RUN, [SpanNote("g.0", 1, 1, "seg")] * 2)
-    (closed,) = await ledger.assembly.due(RUN, 10)
+    batch = await ledger.assembly.due(RUN, 10)
+    assert batch
+    (closed,) = batch.members
     assert (closed.calls, closed.segments, closed.reward) == (1, {1: "seg"}, 1.0)
-    assert await ledger.assembly.due(RUN, 10) == [], "leased to the first collector"
-    assert await ledger.assembly.settle(RUN, "g.0", 1)
-    assert not await ledger.assembly.settle(RUN, "g.0", 1)
+    assert await ledger.assembly.due(RUN, 10) is None, "leased to the first collector"
+    for _ in range(2):
+        assert await ledger.assembly.settle(batch, [("g.0", 1)]) is Ending.SETTLED
     assert await state(ledger) is EpisodeState.SUCCEEDED
+    assert (await ledger.episodes.get(RUN, "g.0")).batch == batch.name == "0000-000000001"
     (finished,) = await ledger.training.finished_groups(RUN, 0, 10)
     assert finished.id == "g"
     summary = await ledger.runs.summary(RUN)
@@ -111,10 +115,12 @@ async def test_a_lost_lease_fences_the_old_attempt(ledger: Ledger) -> None:
             await step(RUN, "g.0", 1)
     with pytest.raises(Fenced):
         await ledger.calls.pin(RUN, "g.0", 1, 1)
-    await ledger.assembly.note_spans(RUN, [SpanNote("g.0", 1, 1, "old")])
+    notes = [SpanNote("g.0", 1, 1, "old"), SpanNote("g.0", 1, 2, "old"), SpanNote("nobody.0", 1, 1, "old")]
+    assert await ledger.assembly.note_spans(RUN, notes) == {("g.0", 1)}
+    assert await ledger.assembly.note_spans(RUN, [SpanNote("nobody.0", 2, 1, "old")]) == set()
     assert await ledger.episodes.close(RUN, "g.0", 2, GRADED)
-    (closed,) = await ledger.assembly.due(RUN, 10)
-    assert closed.segments == {}
+    batch = await ledger.assembly.due(RUN, 10)
+    assert batch and [closed.segments for closed in batch.members] == [{}]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,7 @@ async def test_evaluations_keep_their_version_wanted_and_are_not_announced(ledge
     newest = await ledger.episodes.claim(RUN, "n.0", "w", 10)
     assert newest and newest.policy_version == 2
     await ledger.episodes.close(RUN, "e.0", 1, GRADED)
-    await ledger.assembly.settle(RUN, "e.0", 1)
+    await settle_all(ledger, RUN)
     assert await ledger.training.finished_groups(RUN, 0, 10) == []
     assert await ledger.replicas.wanted(RUN) == {2}
 
@@ -198,10 +204,14 @@ async def test_spans_that_make_no_whole_are_an_incomplete_attempt(ledger: Ledger
     await make_run(ledger)
     await claimed(ledger, group())
     await ledger.episodes.close(RUN, "g.0", 1, GRADED)
-    assert await ledger.assembly.refuse(RUN, "g.0", 1, "call 1 twice")
-    assert not await ledger.assembly.refuse(RUN, "g.0", 1, "call 1 twice")
+    batch = await ledger.assembly.due(RUN, 10)
+    assert batch
+    for _ in range(2):
+        assert await ledger.assembly.settle(batch, [], [Refusal("g.0", 1, "call 1 twice")]) is Ending.SETTLED
     assert await state(ledger) is EpisodeState.QUEUED
-    assert await ledger.assembly.due(RUN, 10) == []
+    assert (await ledger.episodes.get(RUN, "g.0")).message == "call 1 twice"
+    assert (await ledger.runs.summary(RUN)).failures == {"incomplete_trace": 1}
+    assert await ledger.assembly.due(RUN, 10) is None
 
 
 async def test_calls_are_limited(ledger: Ledger) -> None:
@@ -219,7 +229,7 @@ async def test_events_follow_only_the_state_table(ledger: Ledger) -> None:
     await asyncio.sleep(0.6)
     await ledger.episodes.claim(RUN, "g.0", "w", 10)
     await ledger.episodes.close(RUN, "g.0", 2, GRADED)
-    await ledger.assembly.settle(RUN, "g.0", 2)
+    await settle_all(ledger, RUN)
     events = [fields for _, fields in await ledger.events.read(RUN)]
     states = ["queued"] + [fields["state"] for fields in events if fields["kind"] == "episode"]
     assert states == ["queued", "running", "queued", "running", "collecting", "succeeded"]

@@ -10,6 +10,7 @@ from leyden_ledger.recovery import ATTEMPTS_APART, recover, recover_run
 from leyden_storage import LocalStore
 from leyden_storage.keys import (
     adapter_prefix,
+    batch_name,
     cancelled_key,
     manifest_key,
     run_key,
@@ -17,9 +18,10 @@ from leyden_storage.keys import (
     task_part_key,
     upload_key,
 )
+from leyden_storage.trajectories import write_batch
 from leyden_storage.uploads import UploadReader, part_folder
 from support.learning import RUN, make_spec
-from support.playing import FAILS, play
+from support.playing import FAILS, play, played
 
 SPEC = make_spec(group_size=2, groups_per_step=2, max_staleness=5)
 DIGEST = "d" * 64
@@ -132,3 +134,21 @@ async def test_a_sealed_or_cancelled_run_stays_so(
     summary = await ledger.runs.summary(RUN)
     assert summary.state == state
     assert summary.unfinished == (12 if state == "sealed" else 0)
+
+
+async def test_of_two_stored_attempts_the_later_one_comes_back(
+    ledger: Ledger, store: LocalStore, groups: list[str]
+) -> None:
+    """An object that a collector left behind when an earlier ledger was lost, listed before or after the newer one."""
+    await play(ledger, store, groups[0], [0.0, 1.0])
+    for index, name in enumerate((batch_name(0, 0), batch_name(1, 7))):
+        old = played(RUN, groups[0], index, 0.25, attempt=0 if index else 2)
+        write_batch(store, RUN, name, [old])
+    await ledger.redis.flushall()
+    await recover(ledger, store)
+    found = [await ledger.episodes.get(RUN, f"{groups[0]}.{index}") for index in (0, 1)]
+    assert [(one.attempt, one.reward, one.batch) for one in found] == [
+        (2, 0.25, batch_name(0, 0)),
+        (1, 1.0, batch_name(0, 2)),
+    ]
+    assert await check_run(ledger, store, RUN) == []

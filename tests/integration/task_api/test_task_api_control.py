@@ -10,6 +10,7 @@ from leyden_ledger import Ledger
 from leyden_storage import LocalStore
 from leyden_task_api.loops import archive
 from leyden_task_api.settings import TaskApiSettings
+from support.playing import settle_all
 from support.task_api import SPEC
 
 URL = "/v1/runs/mine"
@@ -30,7 +31,7 @@ async def end(ledger: Ledger, fail: set[str]) -> None:
         if episode in fail:
             result = AttemptResult(outcome="failed", reason=FailureReason.AGENT_ERROR)
         await ledger.episodes.close("mine", episode, claim.attempt, result)
-        await ledger.assembly.settle("mine", episode, claim.attempt)
+        await settle_all(ledger, "mine")
 
 
 async def test_pause_and_resume(http: httpx.Client, ledger: Ledger) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from leyden_client import LeydenClient
-from leyden_contracts import AdapterManifest, Trajectory, Transition
+from leyden_contracts import AdapterManifest, AttemptResult, Trajectory, Transition
 from leyden_ledger import Ledger, ReplicaStatus
 from leyden_storage import LocalStore
 from leyden_storage.keys import adapter_prefix
-from leyden_storage.trajectories import write_trajectory
+from support.playing import settle
 from support.task_api import SPEC, play, put_adapter
 
 TASKS = [{"input": n} for n in range(3)]
@@ -53,7 +53,7 @@ async def test_episodes_are_listed_page_by_page_and_by_state(http: httpx.Client,
         assert answer.status_code == 404
 
 
-def test_a_trajectory_shows_its_tokens_as_numbers(http: httpx.Client, store: LocalStore) -> None:
+async def test_a_trajectory_shows_its_tokens_as_numbers(http: httpx.Client, store: LocalStore, ledger: Ledger) -> None:
     episode = http.get("/v1/runs/mine/episodes").json()["episodes"][0]
     url = f"/v1/runs/mine/trajectories/{episode['id']}"
     assert http.get(url).status_code == 404
@@ -77,7 +77,12 @@ def test_a_trajectory_shows_its_tokens_as_numbers(http: httpx.Client, store: Loc
     trajectory = Trajectory(
         **head, episode=episode["id"], attempt=1, reward=0.5, verdict="complete", transitions=(call,)
     )
-    write_trajectory(store, trajectory)
+    await ledger.episodes.release("mine")
+    assert await ledger.episodes.claim("mine", trajectory.episode, "worker", 60)
+    await ledger.episodes.close("mine", trajectory.episode, 1, AttemptResult(outcome="graded", reward=0.5))
+    assert http.get(url).status_code == 404
+    batch = await settle(ledger, "mine", trajectory, store=store)
+    assert http.get(f"/v1/runs/mine/episodes/{trajectory.episode}").json()["batch"] == batch
     shown = http.get(url).json()
     assert shown["reward"] == 0.5 and len(shown["calls"]) == 1
     assert shown["calls"][0]["prompt_token_ids"] == [1, 2, 3]

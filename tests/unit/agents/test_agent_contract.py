@@ -101,7 +101,33 @@ async def _async_grader(task, output):
     ],
 )
 def test_reads_a_grade(grader, reward, rewards):
-    assert grade(grader, {"expected": 3}, 3) == (reward, rewards)
+    assert grade(grader, {"expected": 3}, 3) == (reward, rewards, ())
+
+
+def test_a_grader_may_reward_single_calls():
+    answer = {"reward": 1, "style": 0.5, "calls": (0.1, True, 0)}
+    assert grade(lambda task, output: answer, {}, None) == (1.0, {"reward": 1.0, "style": 0.5}, (0.1, 1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("calls", "says"),
+    [
+        (3, "'calls' is a int"),
+        ({"1": 0.5}, "'calls' is a dict"),
+        ("0.5", "'calls' is a str"),
+        ([0.5, "0.5"], r"calls\[1\] is a str"),
+        ([math.nan], r"calls\[0\] is nan"),
+        ([0.0] * 10_001, "10,001 numbers"),
+    ],
+)
+def test_rewards_of_single_calls_that_are_none_are_refused(calls, says):
+    with pytest.raises(GraderError, match=says):
+        grade(lambda task, output: {"reward": 1, "calls": calls}, {}, None)
+
+
+def test_rewards_of_single_calls_are_no_final_reward():
+    with pytest.raises(GraderError, match="name each reward"):
+        grade(lambda task, output: {"calls": [1.0]}, {}, None)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Patience: what is repeated, how long, and what is said when it ends."""
 
+import io
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +36,14 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(b"text")
+
+    def do_GET(self) -> None:
+        """Break off after some bytes, for each of `answers`; then send "whole"."""
+        self.send_response(200)
+        cut = bool(self.server.answers and self.server.answers.pop())
+        self.send_header("Content-Length", "100" if cut else "5")
+        self.end_headers()
+        self.wfile.write(b"the beginning" if cut else b"whole")
 
     def log_message(self, *_: object) -> None:
         pass
@@ -100,3 +109,12 @@ def test_an_answer_may_take_longer_than_usual_where_it_is_known_to(server: Scrip
     assert send(server, timeout_s=0.2, answer_s=3) == b"text"
     with pytest.raises(ApiUnreachable):
         send(server, timeout_s=0.2, patience_s=0)
+
+
+def test_a_download_that_breaks_off_begins_anew(server: Scripted) -> None:
+    server.answers = [(200, {})]
+    file = io.BytesIO()
+    transport = Transport(f"http://127.0.0.1:{server.server_port}", "t", patience_s=5)
+    transport.download("/", {"rewards": None}, file, 5)
+    transport.close()
+    assert file.getvalue() == b"whole" and server.answers == []

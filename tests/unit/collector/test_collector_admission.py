@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from leyden_collector.admission import Share, admit
+from leyden_collector.settings import CollectorSettings
 from leyden_runtime.tokens import Claims, Scope
 from leyden_traces import names
 from support.spans import agent_span, broken_span, call_span, request, spans_of, transition
@@ -15,14 +16,19 @@ AGENT = Claims(Scope.ATTEMPT, "default", "run-a", "g-0.0", 1)
 
 
 def take(message: ExportTraceServiceRequest, claims: Claims) -> dict[str | None, Share]:
-    return {share.run: share for share in admit(message, message.SerializeToString(), claims)}
+    return {share.run: share for share in decide(message.SerializeToString(), claims)}
+
+
+def decide(body: bytes, claims: Claims, **limits: int) -> list[Share]:
+    settings = CollectorSettings.model_validate(limits)
+    return admit(body, claims, settings.span_limits, most=settings.max_spans, shown=settings.quarantine_span_bytes)
 
 
 def test_a_whole_request_of_one_run_is_stored_as_it_came() -> None:
     calls = [transition(1), transition(2)]
     message = request(*map(call_span, calls))
     body = message.SerializeToString()
-    (share,) = admit(message, body, GATEWAY)
+    (share,) = decide(body, GATEWAY)
     assert share.otlp is body
     assert share.calls == calls
     assert (share.run, share.kept, share.refused) == ("run-a", 2, [])
@@ -42,7 +48,7 @@ def test_a_malformed_call_is_refused_and_its_neighbours_are_kept() -> None:
     assert [call.number for call in share.calls] == [1, 3]
     assert spans_of(share.otlp) == [call_span(transition(1)), call_span(transition(3))]
     (refused,) = share.refused
-    assert refused.kind == "malformed"
+    assert refused.kind == "mismatched"
     assert "7 logprobs" in refused.detail
     assert refused.span == broken_span(transition(2)).SerializeToString()
 

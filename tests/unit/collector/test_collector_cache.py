@@ -1,6 +1,6 @@
 """Decoded segments in memory, and the assembler's timetable."""
 
-from leyden_collector.cache import SegmentCache, index
+from leyden_collector.cache import Segment, SegmentCache, index
 from leyden_collector.pace import Pace
 from support.spans import transition
 
@@ -8,9 +8,9 @@ from support.spans import transition
 def test_the_least_recently_used_segment_goes_first() -> None:
     cache = SegmentCache(100)
     for key in ("a", "b"):
-        cache.put(key, index([transition()]), 40)
+        cache.put(key, Segment(index([transition()])), 40)
     assert cache.get("a")
-    cache.put("c", {}, 40)
+    cache.put("c", Segment({}), 40)
     assert cache.get("b") is None
     assert cache.get("a")
     assert cache.size == 80
@@ -18,15 +18,15 @@ def test_the_least_recently_used_segment_goes_first() -> None:
 
 def test_a_segment_larger_than_the_cache_is_not_kept() -> None:
     cache = SegmentCache(100)
-    cache.put("a", {}, 40)
-    cache.put("b", {}, 101)
-    assert (cache.get("a"), cache.get("b"), cache.size) == ({}, None, 40)
+    cache.put("a", Segment({}), 40)
+    cache.put("b", Segment({}), 101)
+    assert (cache.get("a"), cache.get("b"), cache.size) == (Segment({}), None, 40)
 
 
 def test_putting_a_segment_again_counts_it_once() -> None:
     cache = SegmentCache(100)
-    cache.put("a", {}, 40)
-    cache.put("a", {}, 50)
+    cache.put("a", Segment({}), 40)
+    cache.put("a", Segment({}), 50)
     assert cache.size == 50
 
 

@@ -5,11 +5,13 @@ import contextlib
 
 import pytest
 
-from leyden_collector.admission import Refused, Share
+from leyden_collector.admission import Share
 from leyden_collector.cache import SegmentCache
+from leyden_collector.metrics import LATE_AGENTS
+from leyden_collector.refusal import RefusedSpan
 from leyden_collector.segments import Limits, NotDurable, SegmentWriter
 from support.collector import SwitchedNotes, SwitchedStore
-from support.spans import call_span, request, spans_of, transition
+from support.spans import agent_span, call_span, request, spans_of, transition
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def notes(store: SwitchedStore) -> SwitchedNotes:
 
 
 def writer(store: SwitchedStore, notes: SwitchedNotes, **limits: float) -> SegmentWriter:
-    settings = {"flush_s": 0.01, "max_bytes": 2**20, "writers": 2, "timeout_s": 0.3} | limits
+    settings = {"flush_s": 0.01, "max_bytes": 2**20, "writers": 2, "timeout_s": 0.3, "quarantine_bytes": 2**20} | limits
     return SegmentWriter(store, notes, SegmentCache(2**20), Limits(**settings))  # type: ignore[arg-type]
 
 
@@ -108,9 +110,31 @@ async def test_a_sender_that_leaves_takes_nobody_with_it(store: SwitchedStore, n
 
 async def test_refused_spans_are_durable_too(store: SwitchedStore, notes: SwitchedNotes) -> None:
     one = writer(store, notes)
-    refused = [Refused("malformed", "no tokens", b"raw")]
+    refused = [RefusedSpan("malformed", "no tokens", b"raw", 3)]
     await asyncio.gather(one.submit(Share("run-a", refused=refused)), one.submit(Share(None, refused=refused)))
     folders = sorted(key.rpartition("/")[0] for key in store.objects)
     assert folders == ["quarantine", "runs/run-a/quarantine"]
     assert all(b'"reason": "no tokens"' in data for data in store.objects.values())
     assert notes.noted == []
+
+
+async def test_agents_spans_are_noted_before_the_calls_that_may_complete_their_attempt(
+    store: SwitchedStore, notes: SwitchedNotes
+) -> None:
+    one = writer(store, notes)
+    late = LATE_AGENTS._value.get()
+    talk = Share("run-a", 1, request(agent_span()).SerializeToString(), agents={("g-0.0", 1)})
+    await asyncio.gather(one.submit(share(1)), one.submit(talk))
+    (segment,) = store.objects
+    assert [(note.episode, note.attempt, note.segment) for note in notes.agents] == [("g-0.0", 1, segment)]
+    assert [note.segment for note in notes.noted] == [segment]
+    assert LATE_AGENTS._value.get() == late
+
+
+async def test_agents_spans_that_cannot_be_noted_are_not_acknowledged(
+    store: SwitchedStore, notes: SwitchedNotes
+) -> None:
+    one = writer(store, notes)
+    notes.down = True
+    with pytest.raises(NotDurable):
+        await one.submit(Share("run-a", 1, request(agent_span()).SerializeToString(), agents={("g-0.0", 1)}))

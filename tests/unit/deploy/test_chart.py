@@ -104,3 +104,13 @@ def test_each_image_in_the_chart_is_a_target_of_the_dockerfile() -> None:
     images = {c["image"] for document in manifests({}) for c in containers(document)}
     names = {image.split("/leyden-")[1].split(":")[0] for image in images}
     assert names == targets - {"base"}
+
+
+def test_otlp_over_grpc_has_one_port_from_the_service_to_the_process() -> None:
+    found = [one for one in manifests({}) if one.get("metadata", {}).get("name") == "ley-collector"]
+    (container,) = (one for document in found for one in containers(document))
+    (service,) = (document for document in found if document["kind"] == "Service")
+    (inside,) = (port["containerPort"] for port in container["ports"] if port["name"] == "grpc")
+    (outside,) = (port for port in service["spec"]["ports"] if port["name"] == "grpc")
+    (told,) = (one["value"] for one in container["env"] if one["name"] == "LEYDEN_COLLECTOR_GRPC_PORT")
+    assert (inside, outside["port"], outside["targetPort"], told) == (4317, 4317, "grpc", "4317")

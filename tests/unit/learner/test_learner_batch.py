@@ -6,6 +6,7 @@ import torch
 from leyden_algorithms import COMPARISONS
 from leyden_contracts import Control, Verdict
 from leyden_learner.batch import build_batch
+from leyden_learner.metrics import batch_metrics
 from leyden_learner.objective import Objective
 from leyden_learner.rollouts import Rules
 from leyden_learner.staleness import is_stale
@@ -63,6 +64,35 @@ def test_a_trajectory_that_cannot_be_trained_on_never_enters(useless):
 
     assert batch.skipped == {"a": "too_few_trajectories"}
     assert batch.samples == batch.rollouts == batch.episodes == ()
+
+
+@pytest.mark.parametrize(
+    ("useless", "reason"),
+    [
+        ({"verdict": Verdict.TEXT_ONLY, "calls": []}, "text_only"),
+        ({"calls": []}, "no_trained_calls"),
+        ({"calls": [make_call("a.1", role="checker")]}, "no_trained_calls"),
+    ],
+    ids=["text only", "no calls", "frozen roles only"],
+)
+def test_a_group_that_can_never_be_trained_on_says_why(useless, reason):
+    batch = build([("a", [make_trajectory("a", index, float(index), **useless) for index in (0, 1)])])
+    assert (batch.skipped, batch.dropped) == ({"a": reason}, {reason: 2})
+    mixed = build([("a", [make_trajectory("a", 0, 1.0), make_trajectory("a", 1, 0.0, **useless)])])
+    assert (mixed.skipped, mixed.dropped) == ({"a": "too_few_trajectories"}, {reason: 1})
+
+
+def test_what_is_dropped_is_counted_by_reason():
+    group = [make_trajectory("a", index, float(index)) for index in (0, 1)]
+    group += [make_trajectory("a", 2, 0.0, [], verdict=Verdict.TEXT_ONLY), make_trajectory("a", 3, 0.0, [])]
+    group.append(make_trajectory("a", 4, 0.0, [make_call("a.4", temperature=0.0)]))
+    batch = build([("a", group), make_group("b", (0, 1), version=-9)], rules())
+    assert batch.episodes == ("a.0", "a.1")
+    expected = {"text_only": 1, "no_trained_calls": 1, "untrainable": 1, "stale": 2}
+    assert batch.dropped == expected
+    assert {
+        name: value for name, value in batch_metrics(batch, "policy", 0).items() if name.startswith("dropped_")
+    } == {f"dropped_{reason}": number for reason, number in expected.items()}
 
 
 @pytest.mark.parametrize(("policy_version", "stale"), [(3, True), (4, False), (5, False)])

@@ -5,33 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from leyden_contracts import Trajectory, Transition, Verdict
 from leyden_storage import LocalStore, ObjectNotFound, StoreError, open_store
-from leyden_storage.keys import adapter_versions, manifest_key, trajectory_key
-from leyden_storage.trajectories import (
-    decode_trajectory,
-    encode_trajectory,
-    read_trajectory,
-    stored_trajectories,
-    write_trajectory,
-)
-
-
-def trajectory() -> Trajectory:
-    call = {"run": "r", "episode": "g.0", "attempt": 2, "role": "policy", "policy_version": 3}
-    step = Transition(
-        **call,
-        number=1,
-        prompt_token_ids=b"\x01\0\0\0",
-        response_token_ids=b"\x02\0\0\0",
-        response_logprobs=b"\0\0\0\xbf",
-        temperature=1.0,
-        finish_reason="stop",
-        response_id="x",
-        replica="a",
-    )
-    head = {"run": "r", "group": "g", "episode": "g.0", "task": "t", "attempt": 2, "purpose": "train"}
-    return Trajectory(**head, reward=0.1, rewards={"a": 0.1}, verdict=Verdict.COMPLETE, transitions=(step,))
+from leyden_storage.keys import adapter_versions, batch_name, manifest_key, trajectory_batch_key
 
 
 def test_create_has_one_winner(store: LocalStore) -> None:
@@ -52,9 +27,11 @@ def test_read_back(store: LocalStore) -> None:
     store.put("a/x", b"abcdefghij")
     assert store.get("a/x") == b"abcdefghij"
     assert store.get_range("a/x", 2, 3) == b"cde"
+    assert store.size("a/x") == 10
     assert store.exists("a/x") and not store.exists("a/y") and not store.exists("a")
-    with pytest.raises(ObjectNotFound):
-        store.get("a/y")
+    for read in (store.get, store.size):
+        with pytest.raises(ObjectNotFound):
+            read("a/y")
 
 
 def test_delete(store: LocalStore) -> None:
@@ -76,7 +53,14 @@ def test_keys_stay_inside(store: LocalStore, key: str) -> None:
 @pytest.mark.parametrize("part", ["..", "a/b", "", "a..b", ".x"])
 def test_key_parts_are_validated(part: str) -> None:
     with pytest.raises(ValueError, match="cannot be part"):
-        trajectory_key("r", part, "e")
+        manifest_key("r", part, 1)
+
+
+def test_batches_are_listed_in_the_order_in_which_they_were_made() -> None:
+    made = [(0, 1), (0, 9), (0, 10), (1, 1), (2, 11)]
+    keys = [trajectory_batch_key("r", batch_name(*one)) for one in made]
+    assert keys == sorted(keys)
+    assert keys[2] == "runs/r/trajectories/0000-000000010.parquet"
 
 
 def test_versions_count_only_committed_ones(store: LocalStore) -> None:
@@ -84,15 +68,6 @@ def test_versions_count_only_committed_ones(store: LocalStore) -> None:
     store.put(manifest_key("r", "policy", 2), b"{}")
     store.put("runs/r/adapters/policy/v3/adapter_model.safetensors", b"")
     assert adapter_versions(store, "r", "policy") == [2, 10]
-
-
-def test_trajectory_survives_parquet(store: LocalStore) -> None:
-    original = trajectory()
-    assert decode_trajectory(encode_trajectory(original)) == original
-    assert write_trajectory(store, original)
-    assert not write_trajectory(store, original.model_copy(update={"reward": 9.0}))
-    assert read_trajectory(store, "r", "g", "g.0") == original
-    assert list(stored_trajectories(store, "r")) == [original]
 
 
 @pytest.mark.parametrize("url", ["", "file://relative", "s3://bucket", "ftp://x", "s3://bucket?endpoint=host"])

@@ -1,6 +1,7 @@
 """A call survives the wire bit for bit, and nothing malformed becomes a transition."""
 
 import math
+import struct
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from leyden_contracts import Transition
 from leyden_traces import (
     MalformedSpan,
+    check_tokens,
     decode_call,
     encode_call,
     is_call,
@@ -39,13 +41,15 @@ def transition(**changes) -> Transition:
         "finish_reason": "tool_calls",
         "response_id": "chatcmpl-1",
         "replica": "replica-0",
+        "start_ns": 10,
+        "end_ns": 20,
     }
     return Transition(**{**values, **changes})
 
 
 def spanned(**changes) -> Span:
     t = transition(**changes)
-    return encode_call(t, 10, 20, trace_id(t.run, t.episode, t.attempt), b"s" * 8, b"")
+    return encode_call(t, t.start_ns, t.end_ns, trace_id(t.run, t.episode, t.attempt), b"s" * 8, b"")
 
 
 def attribute(span: Span, key: str):
@@ -63,8 +67,9 @@ def test_a_call_survives_the_wire_bit_for_bit(prompt, response):
         prompt_token_ids=pack_ids(prompt),
         response_token_ids=pack_ids([i for i, _ in response]),
         response_logprobs=pack_logprobs([p for _, p in response]),
+        parent=(b"p" * 8).hex(),
     )
-    span = Span.FromString(encode_call(before, 1, 2, b"t" * 16, b"s" * 8, b"p" * 8).SerializeToString())
+    span = Span.FromString(encode_call(before, 10, 20, b"t" * 16, b"s" * 8, b"p" * 8).SerializeToString())
     after = decode_call(span)
     assert after == before
     assert unpack_ids(after.prompt_token_ids).tolist() == prompt
@@ -194,3 +199,53 @@ def test_logprobs_that_are_none_are_not_packed(logprobs):
 def test_a_float32_logprob_written_as_decimal_comes_back_exact():
     exact = np.float32(-0.30102998)
     assert unpack_logprobs(pack_logprobs([float(repr(float(exact)))]))[0] == exact
+
+
+def slow_verdict(prompt: bytes, response: bytes, logprobs: bytes) -> str:
+    """Say what `check_tokens` should, token by token."""
+    if any(len(packed) % 4 for packed in (prompt, response, logprobs)):
+        return "malformed"
+    if not prompt or not response:
+        return "malformed"
+    ids = struct.unpack(f"<{(len(prompt) + len(response)) // 4}i", prompt + response)
+    if any(one < 0 for one in ids):
+        return "malformed"
+    if len(response) != len(logprobs):
+        return "mismatched"
+    values = struct.unpack(f"<{len(logprobs) // 4}f", logprobs)
+    if not all(map(math.isfinite, values)):
+        return "nan"
+    return "malformed" if any(one > 1e-3 for one in values) else "good"
+
+
+ints = st.integers(-2, 5) | st.integers(-(2**31), 2**31 - 1)
+floats = st.sampled_from([-1.0, 0.0, -0.0, 5e-4, 0.1, math.nan, math.inf, -math.inf, -3e38]) | logprobs
+packs = st.lists(ints, max_size=4).map(lambda ids: struct.pack(f"<{len(ids)}i", *ids))
+
+
+@settings(max_examples=400, deadline=None)
+@given(packs, packs, st.lists(floats, max_size=4).map(lambda p: struct.pack(f"<{len(p)}f", *p)), st.integers(0, 30))
+def test_the_fast_check_says_what_the_slow_one_says(prompt, response, logprobs, cut):
+    packed = [prompt, response, logprobs]
+    if cut < 3:
+        packed[cut] = packed[cut][:-1]
+    try:
+        check_tokens(*packed)
+        verdict = "good"
+    except MalformedSpan as error:
+        verdict = error.kind
+    assert verdict == slow_verdict(*packed)
+
+
+def test_two_cut_halves_make_no_whole():
+    """The ids are looked at together: three bytes and five are no two ids."""
+    with pytest.raises(MalformedSpan, match="cut"):
+        check_tokens(b"\x01\x00\x00", b"\x00\x01\x00\x00\x00", pack_logprobs([-1.0]))
+
+
+def test_a_calls_times_are_its_spans():
+    assert (decode_call(spanned()).start_ns, decode_call(spanned()).end_ns) == (10, 20)
+    span = spanned()
+    span.end_time_unix_nano = 2**63
+    with pytest.raises(MalformedSpan, match="time"):
+        decode_call(span)

@@ -52,9 +52,9 @@ def test_an_agent_that_is_killed_after_it_has_reported_has_done_its_work() -> No
 
 
 def test_a_grade_is_the_reward() -> None:
-    end = End("exited", 0, "", {"value": {"reward": 0.5, "rewards": {"a": 0.25, "b": 0.25}}})
+    end = End("exited", 0, "", {"value": {"reward": 0.5, "rewards": {"a": 0.25, "b": 0.25}, "calls": [0.5, 0]}})
     assert graded(end, 60, {"answer": 4}) == AttemptResult(
-        outcome="graded", reward=0.5, rewards={"a": 0.25, "b": 0.25}, output={"answer": 4}
+        outcome="graded", reward=0.5, rewards={"a": 0.25, "b": 0.25}, call_rewards=(0.5, 0.0), output={"answer": 4}
     )
 
 
