@@ -107,15 +107,26 @@ setup-litellm: setup
     test -x .venv-litellm/bin/python || python3 -m venv .venv-litellm
     VIRTUAL_ENV="$PWD/.venv-litellm" .venv/bin/uv pip install --quiet 'litellm[proxy]==1.80.0'
 
-# Measure: `just bench collector`, `gateway`, `ledger`, `loop`, `store` or `upload`
+# TRL to measure the learner's step against, in an environment of its own
+setup-trl: setup
+    test -x .venv-trl/bin/python || python3 -m venv .venv-trl
+    VIRTUAL_ENV="$PWD/.venv-trl" .venv/bin/uv pip install --quiet trl==1.16.0 torch==2.13.0 \
+        transformers==5.19.0 peft==0.21.2 accelerate==1.15.0 datasets
+
+# Measure: `just bench collector`, `gateway`, `learner`, `ledger`, `loop`, `store` or `upload`
 bench name *args: setup
     #!/usr/bin/env bash
     set -euo pipefail
     case {{name}} in
         gateway) {{just_executable()}} setup-litellm ;;
+        learner) {{just_executable()}} setup-trl ;;
         loop|collector) {{just_executable()}} setup-peers ;;
     esac
     python tests/bench/{{name}}.py {{args}}
+
+# The learner's step on a GPU, beside TRL and the arithmetic floor; says so where there is no GPU
+gpu-learner *args: setup
+    python tests/bench/learner_gpu.py {{args}}
 
 # Style, types, and who may import whom
 lint:

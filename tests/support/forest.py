@@ -1,9 +1,13 @@
 """Samples that begin alike, and attention computed the slow way, for the tests of the forward pass."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from leyden_learner.batch import Batch
 from leyden_learner.forward.tree import Forest
 from leyden_learner.samples import Sample
 
@@ -51,3 +55,15 @@ def make_samples(prompts: int, group: int, *, turns: int = 1, vocabulary: int = 
                 samples.append(Sample(tokens, sampled, heat, float(torch.randn((), generator=generator))))
                 tokens = torch.cat([tokens, some(3, 9)])
     return samples
+
+
+def make_batch(samples: Sequence[Sample], role: str = "policy") -> Batch:
+    """Return a batch of these samples, all of them one role's."""
+    return Batch(
+        groups=("a",),
+        skipped={},
+        dropped={},
+        rollouts=(),
+        episodes=(),
+        samples=tuple(replace(sample, role=role) for sample in samples),
+    )

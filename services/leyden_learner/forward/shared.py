@@ -7,6 +7,7 @@ import torch
 
 from leyden_learner.forward.attention import NAME, choose_kernel
 from leyden_learner.forward.head import token_scores
+from leyden_learner.forward.lora import fuse_adapters
 from leyden_learner.forward.packing import MicroBatch, pack
 from leyden_learner.forward.scores import Scores
 from leyden_learner.forward.tree import plant
@@ -46,7 +47,8 @@ class SharedForward:
         """Prepare.
 
         Args:
-            model: a causal language model for which `unfit` is None; its attention is replaced.
+            model: a causal language model for which `unfit` is None; its attention and its adapters are made to
+                compute otherwise.
             device: where the model is.
             products: dtype of attention.
         """
@@ -55,6 +57,7 @@ class SharedForward:
         self._kernel = choose_kernel(device, products, head_size)
         self._model, self._device = model, device
         model.set_attn_implementation(NAME)
+        fuse_adapters(model)
 
     def micro_batches(self, samples: Sequence[Sample], token_limit: int) -> list[MicroBatch]:
         """Cut the samples into passes; a group stays together while it fits."""

@@ -8,9 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from leyden_learner.compute import Compute
 from leyden_learner.policy import UnknownModel
 from leyden_learner.samples import Sample
 from leyden_learner.trainer import ADAPTER, ADAPTER_CONFIG, OPTIMIZER, Trainer
+from support.forest import make_batch, make_samples
 from support.learning import VOCABULARY, make_call, make_group, make_spec, make_trajectory
 
 
@@ -99,6 +101,33 @@ def test_the_size_of_micro_batches_does_not_change_the_step(tiny_llama: Path):
 
     assert metrics[0]["grad_norm"] == pytest.approx(metrics[1]["grad_norm"], rel=1e-4)
     assert metrics[0]["loss"] == pytest.approx(metrics[1]["loss"], abs=1e-5)
+
+
+def test_shared_prefixes_make_the_step_that_padded_rows_make(tiny_llama: Path):
+    batch = make_batch(make_samples(3, 4, turns=2, vocabulary=VOCABULARY))
+    trainers = [
+        Trainer(make_spec(learning_rate=1e-3), tiny_llama, "cpu", Compute(shared_prefixes=shared))
+        for shared in (True, False)
+    ]
+
+    metrics = [[trainer.step(batch)["policy"] for _ in range(3)] for trainer in trainers]
+
+    for one, other in zip(*metrics, strict=True):
+        wanted = {name: value for name, value in other.items() if name != "seconds"}
+        assert {name: one[name] for name in wanted} == pytest.approx(wanted, abs=1e-5, rel=1e-5)
+    for name, weight in trainers[0].policy.parameters.items():
+        assert torch.allclose(weight, trainers[1].policy.parameters[name], atol=1e-5), name
+
+
+def test_the_same_step_twice_is_the_same_bit_for_bit(tiny_llama: Path):
+    batch = make_batch(make_samples(3, 4, turns=2, vocabulary=VOCABULARY))
+    trainers = [make_trainer(tiny_llama, micro_batch_tokens=256) for _ in range(2)]
+
+    for trainer in trainers:
+        trainer.step(batch)
+        trainer.step(batch)
+
+    assert trainers[0].files("policy") == trainers[1].files("policy")
 
 
 def test_on_policy_the_ratio_is_one(tiny_llama: Path):

@@ -1,0 +1,55 @@
+"""Two processes on the CPU (gloo) make the step that one makes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from leyden_learner.trainer import ADAPTER, OPTIMIZER
+from support import learner_process
+
+LIMITS = {"many passes": 300, "one pass": 8192}
+
+
+@pytest.fixture(scope="module")
+def both(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where two processes wrote."""
+    out = tmp_path_factory.mktemp("both")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", learner_process.__file__]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(tiny_llama), str(out), *map(str, LIMITS.values())],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def metrics(folder: Path) -> list:
+    return json.loads((folder / "metrics").read_text())
+
+
+@pytest.mark.parametrize("passes", LIMITS)
+def test_two_processes_make_the_gradients_of_one(both: Path, tiny_llama: Path, tmp_path: Path, passes: str):
+    limit = LIMITS[passes]
+    alone = learner_process.take_steps(tiny_llama, tmp_path, limit)
+    first, second = (both / f"{limit}-{rank}" for rank in range(2))
+
+    assert [metrics(folder)[0] for folder in (alone, first, second)] == [1, 2, 2]
+    expected, found = load_file(alone / "gradient"), load_file(first / "gradient")
+    assert expected.keys() == found.keys()
+    for name, gradient in expected.items():
+        assert torch.allclose(found[name], gradient, atol=1e-5, rtol=1e-3), name
+    for one, other in zip(metrics(alone)[1:], metrics(first)[1:], strict=True):
+        wanted = {name: value for name, value in one.items() if name != "seconds"}
+        assert {name: other[name] for name in wanted} == pytest.approx(wanted, abs=1e-5, rel=1e-4)
+    # Both go on from the very same version, whoever writes it.
+    for file in (ADAPTER, OPTIMIZER):
+        assert (first / file).read_bytes() == (second / file).read_bytes()
