@@ -113,6 +113,10 @@ format:
     ruff check --fix .
     ruff format .
 
+# Set the line numbers in infra/docs/lightningrl.md anew
+docs-lines:
+    python infra/docs/refresh_lines.py
+
 # Write the Grafana dashboard anew
 dashboard:
     python infra/grafana/make_dashboard.py
