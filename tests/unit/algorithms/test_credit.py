@@ -117,6 +117,13 @@ def test_step_rewards_tell_calls_apart_where_all_episodes_earn_the_same():
     assert found[0] < 0 < found[1]
 
 
+@pytest.mark.parametrize("comparison", ["grpo", "dr_grpo", "rloo", "reinforce++_baseline"])
+def test_an_episode_alone_in_its_group_teaches_nothing_by_its_own_calls(comparison: str):
+    episodes = make_episodes([1.0], [2], [0], signals_C=[[0.0, 1.0]])
+
+    assert credit("step_rewards", episodes, comparison).tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(("comparison", "scale"), [("grpo", True), ("dr_grpo", False)])
 @pytest.mark.parametrize("weight", [1.0, 0.3])
 def test_gigpo_is_what_its_paper_says(comparison: str, scale: bool, weight: float):
@@ -325,6 +332,11 @@ def test_a_reward_that_is_no_number_is_refused(name: str, bad: float):
 def test_episodes_that_do_not_fit_are_refused(changed: dict, message: str):
     with pytest.raises(ValueError, match=message):
         everything(**changed)
+
+
+def test_whole_numbers_are_refused_where_returns_would_lose_their_fractions():
+    with pytest.raises(ValueError, match="floating point"):
+        Episodes(rewards_E=torch.tensor([1, 0]), calls_E=torch.tensor([1, 1]), groups_E=torch.tensor([0, 0]))
 
 
 @pytest.mark.parametrize(("name", "message"), [("gigpo", "states"), ("critic", "values")])
