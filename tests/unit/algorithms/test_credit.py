@@ -119,7 +119,7 @@ def test_step_rewards_tell_calls_apart_where_all_episodes_earn_the_same():
 
 @pytest.mark.parametrize("comparison", ["grpo", "dr_grpo", "rloo", "reinforce++_baseline"])
 def test_an_episode_alone_in_its_group_teaches_nothing_by_its_own_calls(comparison: str):
-    episodes = make_episodes([1.0], [2], [0], signals_C=[[0.0, 1.0]])
+    episodes = make_episodes([1.0], [2], [0], signals_C=[[1.0, 0.5]])
 
     assert credit("step_rewards", episodes, comparison).tolist() == [0, 0]
 
