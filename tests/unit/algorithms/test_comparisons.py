@@ -152,6 +152,28 @@ def test_equal_rewards_and_a_group_of_one_have_no_advantage_at_all(name: str, dt
     assert found.tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_makes_no_advantage(name: str, dtype: torch.dtype):
+    exact = torch.tensor(0.3, dtype=dtype)
+    values = torch.stack(
+        [exact, exact.nextafter(torch.ones((), dtype=dtype)), exact.nextafter(torch.zeros((), dtype=dtype))]
+    )
+
+    assert COMPARISONS[name](values, torch.zeros(3, dtype=torch.int64), torch.arange(3)).tolist() == [0, 0, 0]
+
+
+def test_a_small_difference_on_a_large_number_is_one():
+    assert compare("dr_grpo", [1e6, 1e6 + 0.5], [0, 0]).tolist() == pytest.approx([-0.25, 0.25])
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_nothing_to_compare(name: str):
+    nothing = torch.zeros(0, dtype=torch.int64)
+
+    assert COMPARISONS[name](torch.zeros(0), nothing, nothing).shape == (0,)
+
+
 @pytest.mark.parametrize("name", COMPARISONS)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_no_number_is_refused(name: str, bad: float):
