@@ -96,6 +96,10 @@ faults seeds="20" *args: setup servers
 controls *args: setup
     python -m pytest -m slow tests/e2e/test_controls.py -s {{args}}
 
+# What TRL makes of the batch that the algorithm tests use: write it down, or compare with `--check`
+trl-reference *args: setup
+    python tests/unit/algorithms/make_trl_reference.py {{args}}
+
 # Peers to measure against, in an environment of their own
 setup-peers: setup
     test -x .venv-peers/bin/python || python3 -m venv .venv-peers
@@ -139,6 +143,10 @@ lint:
 format:
     ruff check --fix .
     ruff format .
+
+# Set the line numbers in infra/docs/lightningrl.md anew
+docs-lines:
+    python infra/docs/refresh_lines.py
 
 # Write the Grafana dashboard anew
 dashboard:

@@ -3,7 +3,7 @@
 The way of a step, each stage a table of names and strategies:
 
     episodes --CREDIT_STRATEGIES, COMPARISONS--> advantages of calls
-    tokens under three policies --TOKEN_LOSSES--> losses of tokens, to which KL_ESTIMATORS and `entropy_bonus` add
+    tokens under three policies --TOKEN_LOSSES--> losses of tokens, to which `kl_loss` and `entropy_bonus` add
     tokens --CORRECTIONS--> weights of tokens
     losses × weights --AGGREGATIONS--> the loss of the step
 
@@ -23,6 +23,7 @@ from leyden_algorithms.losses import (
     KL_LOSSES,
     TOKEN_LOSSES,
     entropy_bonus,
+    kl_loss,
     ppo_clip_loss,
     token_entropies,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "group_labels",
     "grpo_advantages",
     "identical_credit",
+    "kl_loss",
     "ppo_clip_loss",
     "sequence_logprobs",
     "sft_loss",

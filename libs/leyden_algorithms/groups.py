@@ -28,7 +28,7 @@ class Moments:
     """Of each position's group; every member weighs the same, however many numbers it has."""
 
     centred_N: Tensor
-    """The number minus the group's mean. Exactly 0 where the group has one member, or all its numbers are equal."""
+    """The number minus the group's mean. Exactly 0 for a group of one, and where all its numbers are equal."""
     std_N: Tensor
     """The group's standard deviation, with Bessel's correction over members; 0 for a group of one."""
     members_N: Tensor
@@ -53,32 +53,42 @@ def moments(values_N: Tensor, groups_N: Tensor, members_N: Tensor) -> Moments:
         raise ValueError(f"expected one number for each position, not shape {tuple(values_N.shape)}")
     if not bool(torch.isfinite(values_N).all()):
         raise ValueError("a reward, signal or value is NaN or infinite: leave its episode out")
-    pairs, pair_N = torch.unique(torch.stack([groups_N, members_N], 1), dim=0, return_inverse=True)
-    group_N = torch.unique(groups_N, return_inverse=True)[1]
-    group_P = torch.unique(pairs[:, 0], return_inverse=True)[1]
-    members_G = torch.bincount(group_P)
-    own_P = _sum(values_N, pair_N) / torch.bincount(pair_N)
-    mean_G = _sum(own_P, group_P) / members_G
-    weight_N = 1 / torch.bincount(pair_N)[pair_N].to(values_N.dtype)
-    variance_G = _sum(weight_N * (values_N - mean_G[group_N]).square(), group_N) / (members_G - 1).clamp(min=1)
+    # M: members of groups. Whoever is in two groups is a member of each.
+    group_N = _numbered(groups_N)
+    pairs_M2, member_N = torch.unique(torch.stack([group_N, members_N], 1), dim=0, return_inverse=True)
+    group_M = pairs_M2[:, 0]
+    numbers_M, members_G = torch.bincount(member_N), torch.bincount(group_M)
+    own_M = _sum(values_N, member_N) / numbers_M
+    mean_N = (_sum(own_M, group_M) / members_G)[group_N]
+    squares_M = _sum((values_N - mean_N).square(), member_N) / numbers_M
+    variance_G = _sum(squares_M, group_M) / (members_G - 1).clamp(min=1)
     # Rounding must not make an advantage out of nothing: it would be divided by a tiny deviation.
     idle_N = ((members_G == 1) | _equal(values_N, group_N))[group_N]
     return Moments(
-        (values_N - mean_G[group_N]).masked_fill(idle_N, 0),
-        variance_G.sqrt()[group_N].masked_fill(idle_N, 0),
-        members_G[group_N],
-        (own_P[pair_N] - mean_G[group_N]).masked_fill(idle_N, 0),
+        centred_N=(values_N - mean_N).masked_fill(idle_N, 0),
+        std_N=variance_G.sqrt()[group_N].masked_fill(idle_N, 0),
+        members_N=members_G[group_N],
+        own_N=(own_M[member_N] - mean_N).masked_fill(idle_N, 0),
     )
 
 
-def _sum(values_N: Tensor, label_N: Tensor) -> Tensor:
-    return values_N.new_zeros(int(label_N.max()) + 1 if label_N.numel() else 0).index_add(0, label_N, values_N)
+def _numbered(labels_N: Tensor) -> Tensor:
+    """Replace labels by numbers from 0, with none left out."""
+    return torch.unique(labels_N, return_inverse=True)[1]
+
+
+def _count(number_N: Tensor) -> int:
+    return int(number_N.max()) + 1 if number_N.numel() else 0
+
+
+def _sum(values_N: Tensor, number_N: Tensor) -> Tensor:
+    return values_N.new_zeros(_count(number_N)).index_add(0, number_N, values_N)
 
 
 def _equal(values_N: Tensor, group_N: Tensor) -> Tensor:
-    """Return for each group whether all its numbers are equal."""
-    count = int(group_N.max()) + 1 if group_N.numel() else 0
-    low, high = (values_N.new_zeros(count) for _ in range(2))
-    low.scatter_reduce_(0, group_N, values_N, "amin", include_self=False)
-    high.scatter_reduce_(0, group_N, values_N, "amax", include_self=False)
-    return low == high
+    """Return for each group whether all its numbers are equal, but for what rounding does."""
+    low_G, high_G = (values_N.new_zeros(_count(group_N)) for _ in range(2))
+    low_G.scatter_reduce_(0, group_N, values_N, "amin", include_self=False)
+    high_G.scatter_reduce_(0, group_N, values_N, "amax", include_self=False)
+    largest_G = torch.maximum(low_G.abs(), high_G.abs())
+    return high_G - low_G <= 4 * torch.finfo(values_N.dtype).eps * largest_G

@@ -12,7 +12,8 @@ class RatioStats:
     """Ratio statistics over tokens. Sums over micro-batches, and over processes by `sums` and `largest`.
 
     Make one for current / old (what the loss clips) and, where they differ, one for old / sampled (what a correction
-    weighs). Nothing is copied from the device before `metrics`.
+    weighs). For a loss that clips whole samples (GSPO), give it each sample's mean logprobs, spread over its tokens.
+    Nothing is copied from the device before `metrics`.
     """
 
     def __init__(self, clip_low: float, clip_high: float) -> None:

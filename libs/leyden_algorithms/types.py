@@ -28,10 +28,12 @@ class Episodes:
     """What a critic expected at each call, shape [C]."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError where the shapes do not fit, or an episode made no call."""
+        """Raise ValueError where shapes or types do not fit, or an episode made no call."""
         episodes, calls = self.calls_E.numel(), int(self.calls_E.sum())
         if self.rewards_E.shape[:1] != (episodes,) or self.groups_E.shape != (episodes,):
             raise ValueError("rewards, calls and groups must be of the same episodes")
+        if not self.rewards_E.is_floating_point():
+            raise ValueError(f"rewards must be floating point numbers, not {self.rewards_E.dtype}")
         if bool((self.calls_E < 1).any()):
             raise ValueError("an episode without calls has nothing to give credit to")
         for per_call in (self.signals_C, self.states_C, self.values_C):

@@ -1,9 +1,13 @@
-"""TIS: truncated importance sampling between engine and learner (Yao et al., Your Efficient RL Framework Secretly
-Brings You Off-Policy RL Training, 2025; Espeholt et al., arXiv 1802.01561, section 4.1)."""
+"""TIS: truncated importance sampling between the engine and the learner.
+
+Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training, 2025; the truncation is that of
+V-trace (arXiv 1802.01561, section 4.1).
+"""
 
 import torch
 
 from leyden_algorithms.corrections.correction import Correction, keep, sequence_ratio, token_ratio
+from leyden_algorithms.numbers import precise
 from leyden_algorithms.types import Tokens
 
 
@@ -25,4 +29,4 @@ def tis(tokens: Tokens, *, ceiling: float = 2.0, sequence: bool = False) -> Corr
 
 def uncorrected(tokens: Tokens) -> Correction:
     """Weigh each token 1, whoever sampled it."""
-    return Correction(torch.ones_like(tokens.old_T), {})
+    return Correction(torch.ones_like(precise(tokens.old_T)), {})

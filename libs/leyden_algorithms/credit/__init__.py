@@ -1,4 +1,4 @@
-"""Credit assignment: how an episode's reward is spread over its LLM calls (arXiv 2508.03680, section 3.3).
+"""Credit assignment: how an episode's reward is spread over its LLM calls (arXiv 2508.03680, section 3.3.2).
 
 A strategy maps (`Episodes`, comparison) to advantages [C]: it decides what is compared, and the comparison how.
 """

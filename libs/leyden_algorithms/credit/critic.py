@@ -1,7 +1,7 @@
 """A learned critic over calls: generalised advantage estimation (arXiv 1506.02438, section 3), one step a call.
 
-Agent Lightning (arXiv 2508.03680, section 3.3) leaves a learned value function over calls to later work. The value of a
-call is what the episode is expected to earn from there, judged by the last token of the call's prompt.
+Agent Lightning (arXiv 2508.03680, section 3.3.2) leaves a learned value function over calls to later work. The value of
+a call is what the episode is expected to earn from there, judged by the last token of the call's prompt.
 """
 
 import torch

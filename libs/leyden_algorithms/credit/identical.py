@@ -1,4 +1,4 @@
-"""LightningRL's own credit assignment (arXiv 2508.03680, section 3.3): every call answers for the whole episode."""
+"""LightningRL's own credit assignment (arXiv 2508.03680, section 3.3.2): every call answers for the whole episode."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,7 @@
 """Step rewards: each call answers for the episode and for what it and later calls earned on the way.
 
 Outcome and process supervision together (arXiv 2402.03300, section 4.1.3), over calls instead of reasoning steps; the
-rewards on the way are those of automatic intermediate rewarding (arXiv 2508.03680, section 3).
+rewards on the way are those of automatic intermediate rewarding (arXiv 2508.03680, section 3.4.2).
 """
 
 import torch

@@ -8,7 +8,7 @@ from leyden_algorithms.losses.cispo import cispo
 from leyden_algorithms.losses.dapo import dapo
 from leyden_algorithms.losses.entropy import entropy_bonus, token_entropies
 from leyden_algorithms.losses.gspo import gspo, gspo_token
-from leyden_algorithms.losses.kl import KL_ESTIMATORS, KL_LOSSES
+from leyden_algorithms.losses.kl import KL_ESTIMATORS, KL_LOSSES, kl_loss
 from leyden_algorithms.losses.ppo_clip import ppo_clip, ppo_clip_loss
 
 TOKEN_LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -29,6 +29,7 @@ __all__ = [
     "entropy_bonus",
     "gspo",
     "gspo_token",
+    "kl_loss",
     "ppo_clip",
     "ppo_clip_loss",
     "token_entropies",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from leyden_algorithms.numbers import log_ratio
+from leyden_algorithms.types import Tokens
 
 
 def k1(current_T: Tensor, base_T: Tensor) -> Tensor:
@@ -33,3 +34,22 @@ KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": 
 """(current logprobs [T], base logprobs [T]) -> estimates [T]."""
 KL_LOSSES = frozenset({"k2", "k3"})
 """Those that mean something as a loss."""
+
+
+def kl_loss(tokens: Tokens, base_T: Tensor, *, estimator: str = "k3", unbiased: bool = False) -> Tensor:
+    """Return the penalty for leaving the base at each token, shape [T], before its coefficient.
+
+    Args:
+        tokens: of the policy in training.
+        base_T: logprobs of the base; they carry no gradient.
+        estimator: `k2` or `k3`.
+        unbiased: multiply by current / old, gradient and all. Tokens then count as if the current policy had sampled
+            them, and the gradient is that of KL(current || base) (DeepSeek-V3.2, arXiv 2512.02556, section 3.1).
+
+    Raises:
+        ValueError: the estimator has no useful gradient.
+    """
+    if estimator not in KL_LOSSES:
+        raise ValueError(f"{estimator!r} teaches nothing as a loss: use {' or '.join(sorted(KL_LOSSES))}")
+    penalty_T = KL_ESTIMATORS[estimator](tokens.current_T, base_T.detach())
+    return penalty_T * log_ratio(tokens.current_T, tokens.old_T.detach()).exp() if unbiased else penalty_T
