@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from leyden_contracts import AdapterManifest, Episode, EpisodeState, Trajectory
 from leyden_ledger.archive import Archive
-from leyden_ledger.invariants import INVARIANTS, Facts, Violation
+from leyden_ledger.invariants import INVARIANTS, Adapters, Facts, Violation
 from leyden_ledger.ledger import Ledger
 from leyden_ledger.store import key
 from leyden_storage import ObjectNotFound, ObjectStore, StoreError
@@ -37,7 +37,9 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
     spec = await ledger.runs.get(run)
     # In the order in which things are made, backwards: what one part refers to is then there when it is looked up.
     published = (await ledger.runs.summary(run)).version_published
-    manifests, digests = await asyncio.to_thread(_read_manifests, store, run, spec.lead_role)
+    # The lead role first: what another role has beyond it is not committed yet.
+    roles = sorted(spec.trained_roles, key=lambda role: role != spec.lead_role)
+    adapters = {role: await asyncio.to_thread(_read_manifests, store, run, role) for role in roles}
     stored = _Stored()
     await asyncio.to_thread(lambda: stored.read(store, run, stored_batches(store, run)))
     uploads = await ledger.uploads.registered(run)
@@ -65,8 +67,7 @@ async def _gather(ledger: Ledger, store: ObjectStore, run: str) -> Facts:
         trajectories=stored.trajectories,
         places=stored.places,
         expired=await asyncio.to_thread(lambda: frozenset(one.id for one in expired_episodes(store, run))),
-        manifests=manifests,
-        digests=digests,
+        adapters=adapters,
         replicas=tuple(await ledger.replicas.list()),
         unreadable=tuple(stored.wrong),
     )
@@ -115,9 +116,7 @@ class _Stored:
             self.trajectories[new.episode], self.places[new.episode] = new, batch
 
 
-def _read_manifests(
-    store: ObjectStore, run: str, role: str
-) -> tuple[dict[int, AdapterManifest], dict[int, dict[str, str]]]:
+def _read_manifests(store: ObjectStore, run: str, role: str) -> Adapters:
     manifests: dict[int, AdapterManifest] = {}
     digests: dict[int, dict[str, str]] = {}
     for version in adapter_versions(store, run, role):
@@ -128,7 +127,7 @@ def _read_manifests(
             continue
         prefix = adapter_prefix(run, role, version)
         digests[version] = {name: _digest(store, prefix + name) for name in manifests[version].files}
-    return manifests, digests
+    return Adapters(manifests, digests)
 
 
 def _digest(store: ObjectStore, name: str) -> str:

@@ -34,6 +34,15 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapters:
+    """A role's stored versions."""
+
+    manifests: Mapping[int, AdapterManifest]
+    digests: Mapping[int, Mapping[str, str]]
+    """Version -> file -> sha256 of what is stored."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that is known of a run."""
 
@@ -55,11 +64,15 @@ class Facts:
     """Episode -> the batch that holds this trajectory."""
     expired: frozenset[str]
     """Episodes whose trajectories may be gone by the run's retention."""
-    manifests: Mapping[int, AdapterManifest]
-    digests: Mapping[int, Mapping[str, str]]
-    """Version -> file -> sha256 of what is stored."""
+    adapters: Mapping[str, Adapters]
+    """By trained role."""
     replicas: tuple[ReplicaStatus, ...]
     unreadable: tuple[Violation, ...]
+
+    @property
+    def manifests(self) -> Mapping[int, AdapterManifest]:
+        """The lead role's: they commit the versions."""
+        return self.adapters[self.spec.lead_role].manifests
 
 
 def endings(facts: Facts) -> Iterator[Violation]:
@@ -154,27 +167,35 @@ def _wrong_to_train_on(facts: Facts, manifest: AdapterManifest, episode: str) ->
 
 def adapters(facts: Facts) -> Iterator[Violation]:
     """I4: what is stored, and what replicas say they serve, is what the learner wrote."""
-    run, role = facts.spec.id or "", facts.spec.lead_role
-    for version, digests in facts.digests.items():
-        name = adapter_name(run, role, version)
-        manifest = facts.manifests.get(version)
-        if manifest is None:
-            yield Violation("I4", name, "its manifest cannot be read")
-            continue
-        for file, digest in digests.items():
-            if digest != manifest.files[file]:
-                yield Violation("I4", f"{name}/{file}", f"its sha256 is {digest}, not the learner's")
-        if (manifest.version, manifest.parent) != (version, version - 1):
-            yield Violation("I4", name, f"its manifest says version {manifest.version}, parent {manifest.parent}")
-    if sorted(facts.digests) != list(range(1, len(facts.digests) + 1)):
-        yield Violation("I4", role, f"versions are missing: there are {sorted(facts.digests)}")
-    if facts.published > len(facts.digests):
-        yield Violation("I4", role, f"version {facts.published} is published, but not stored")
-    names = {adapter_name(run, role, version) for version in facts.digests}
+    run, lead = facts.spec.id or "", facts.spec.lead_role
+    count = len(facts.adapters[lead].digests)
+    names: set[str] = set()
+    for role, stored in facts.adapters.items():
+        # A version of another role than the lead is there before the lead's commits it.
+        committed = sorted(version for version in stored.digests if role == lead or version <= count)
+        names |= {adapter_name(run, role, version) for version in committed}
+        for version in committed:
+            yield from _unlike_its_manifest(adapter_name(run, role, version), version, stored)
+        if committed != list(range(1, count + 1)):
+            yield Violation("I4", role, f"versions are missing: there are {committed}")
+    if facts.published > count:
+        yield Violation("I4", lead, f"version {facts.published} is published, but not stored")
     for replica in facts.replicas:
         ours = {name for name in replica.ready if name.startswith(f"{run}--")}
         for name in sorted(ours - names) + sorted(ours & set(replica.rejected)):
             yield Violation("I4", name, f"the replica {replica.id} says that it serves this, without proof")
+
+
+def _unlike_its_manifest(name: str, version: int, stored: Adapters) -> Iterator[Violation]:
+    manifest = stored.manifests.get(version)
+    if manifest is None:
+        yield Violation("I4", name, "its manifest cannot be read")
+        return
+    for file, digest in stored.digests[version].items():
+        if digest != manifest.files[file]:
+            yield Violation("I4", f"{name}/{file}", f"its sha256 is {digest}, not the learner's")
+    if (manifest.version, manifest.parent) != (version, version - 1):
+        yield Violation("I4", name, f"its manifest says version {manifest.version}, parent {manifest.parent}")
 
 
 def owners(facts: Facts) -> Iterator[Violation]:
