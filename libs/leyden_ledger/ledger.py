@@ -37,4 +37,4 @@ class Ledger:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self.redis.aclose()
+        await self._scripts.aclose()
