@@ -11,6 +11,8 @@ import hiredis
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 _FRESH_S = 15.0
 """A connection that has been silent for longer is not trusted any more."""
@@ -24,8 +26,8 @@ class Lane:
     def __init__(self, pool: BlockingConnectionPool, wait_s: float) -> None:
         self._pool = pool
         self._wait_s = wait_s
-        self._opening = asyncio.Lock()
         self._open: _Open | None = None
+        self._opening: asyncio.Task[_Open] | None = None
 
     async def run(self, *command: str | int | float) -> Any:
         """Return Redis's reply.
@@ -47,20 +49,24 @@ class Lane:
             await self._open.close()
 
     async def _connect(self) -> "_Open":
-        async with self._opening:
-            if self._open is None or not self._open.fresh:
-                if self._open is not None:
-                    await self._open.close()
-                # Each command has its own time to wait; the connection as such waits for ever.
-                settings = {**self._pool.connection_kwargs, "socket_timeout": None}
-                connection = self._pool.connection_class(**settings)
-                try:
-                    async with asyncio.timeout(self._wait_s):
-                        await connection.connect()
-                except TimeoutError as error:
-                    raise exceptions.TimeoutError("Redis did not answer in time") from error
-                self._open = _Open(connection, self._wait_s)
-            return self._open
+        """Return a connection that is open: all who need one wait for the same, and share its failure."""
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._reopen())
+        return await asyncio.shield(self._opening)
+
+    async def _reopen(self) -> "_Open":
+        if self._open is not None:
+            await self._open.close()
+        # Each command has its own time to wait; the connection as such waits for ever.
+        settings = {**self._pool.connection_kwargs, "socket_timeout": None, "retry": Retry(NoBackoff(), 0)}
+        connection = self._pool.connection_class(**settings)
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await connection.connect()
+        except TimeoutError as error:
+            raise exceptions.TimeoutError("Redis did not answer in time") from error
+        self._open = _Open(connection, self._wait_s)
+        return self._open
 
 
 class _Open:

@@ -7,13 +7,14 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 from redis.asyncio import BlockingConnectionPool
-from redis.exceptions import ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from leyden_contracts import RunSpec
 from leyden_ledger import Ledger, TooManyCalls
 from leyden_ledger.lane import Lane
 from support.episodes import Planned, accept
 from support.proxy import Proxy, proxy_to
+from support.servers import find_port
 
 RUN, EPISODE, MOST = "run-1", "g.0", 200
 
@@ -111,7 +112,18 @@ async def test_silence_ends_in_time_and_the_next_command_connects_anew(lane: Lan
     assert await lane.run("ECHO", "again") == "again"
 
 
-async def test_a_server_that_does_not_greet_is_not_waited_for_for_ever(lane: Lane, proxy: Proxy) -> None:
-    proxy.replies.clear()
-    with pytest.raises(TimeoutError):
-        await lane.run("PING")
+async def test_a_server_that_does_not_greet_is_asked_once_for_all_and_not_for_ever() -> None:
+    came: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: came.append(writer), "127.0.0.1", 0)
+    async with server:
+        lane = Lane(BlockingConnectionPool(port=server.sockets[0].getsockname()[1]), 0.5)
+        failed = await asyncio.gather(*(lane.run("PING") for _ in range(20)), return_exceptions=True)
+        assert all(isinstance(error, TimeoutError) for error in failed)
+        assert len(came) == 1
+        for writer in came:
+            writer.close()
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(ConnectionError):
+        await Lane(BlockingConnectionPool(port=find_port()), 0.5).run("PING")
