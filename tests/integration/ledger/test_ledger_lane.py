@@ -9,7 +9,7 @@ import pytest_asyncio
 from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from leyden_contracts import RunSpec
+from leyden_contracts import AttemptResult, RunSpec
 from leyden_ledger import Ledger, TooManyCalls
 from leyden_ledger.lane import Lane
 from support.episodes import Planned, accept
@@ -63,6 +63,17 @@ async def test_many_at_once_share_a_connection(ledger: Ledger, far: Ledger) -> N
     assert len(await ledger.redis.client_list()) == before + 1
     with pytest.raises(TooManyCalls):
         await far.calls.count(RUN, EPISODE, 1)
+
+
+async def test_few_marks_are_kept_and_none_of_an_attempt_that_ended(ledger: Ledger, far: Ledger) -> None:
+    kept, episode = [], f"leyden:{{{RUN}}}:e:{EPISODE}"
+    for _ in range(40):
+        number = await far.calls.count(RUN, EPISODE, 1)
+        kept.append(len((await ledger.redis.hget(episode, "marks")).split()))
+        assert number == len(kept)
+    assert kept == [min(number, 32) for number in range(1, 41)]
+    assert await ledger.episodes.close(RUN, EPISODE, 1, AttemptResult(outcome="graded", reward=1.0))
+    assert not await ledger.redis.hexists(episode, "marks")
 
 
 async def test_counts_whose_replies_are_lost_together_count_once(ledger: Ledger, far: Ledger, proxy: Proxy) -> None:
