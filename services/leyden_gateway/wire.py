@@ -1,6 +1,7 @@
 """A client for one kind of HTTP exchange: POST a body, get a whole answer. It costs a quarter of what aiohttp's does.
 
-There are no redirects, cookies or compression; streams take the ordinary way.
+`httptools` (llhttp, the parser of Node) reads the answers; here are the connections. There are no redirects, cookies or
+compression; streams take the ordinary way.
 """
 
 import asyncio
@@ -10,11 +11,13 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import httptools
+
 _CONNECT_S = 5.0
 _IDLE_S = 15.0
 """How long a connection is kept without use."""
-_PIECE = 2**20
-"""Bytes that may wait to be read."""
+_HEAD_BYTES = 2**16
+"""Before the end of an answer's headers."""
 
 
 class _Address(NamedTuple):
@@ -43,18 +46,18 @@ class Wire:
 
         Raises:
             TimeoutError: the server was silent.
-            OSError, EOFError: it cannot be reached, went away, or does not speak HTTP/1.1.
+            OSError: it cannot be reached, went away, or does not speak HTTP.
         """
         address, start = _target(url)
         connection = self._take(address) or await _connect(address)
+        request = b"%b%bContent-Length: %d\r\n\r\n%b" % (start, self._headers, len(body), body)
         try:
-            request = b"%b%bContent-Length: %d\r\n\r\n%b" % (start, self._headers, len(body), body)
-            status, answer, lasts = await connection.exchange(request, self._silence_s)
+            status, answer = await connection.exchange(request, self._silence_s)
         except BaseException:
             # Also when the caller is cancelled: the server sees that nobody waits any more.
             connection.close()
             raise
-        if lasts:
+        if connection.sound:
             self._keep(address, connection)
         else:
             connection.close()
@@ -87,73 +90,128 @@ class Wire:
         connection.close()
 
 
-class _Counted(asyncio.StreamReaderProtocol):
-    """Counts what comes: bytes that nobody has read could be taken for the next exchange's answer."""
+class _Answer:
+    """One answer, told by the parser piece by piece."""
 
-    received = 0
+    def __init__(self) -> None:
+        self.status = 0
+        """0 until the headers are whole."""
+        self.body: list[bytes] = []
+        self.done = False
+        self.framed = False
+        """It says where it ends. If it does not, the end of the connection is its end."""
+        self.lasts = False
+        """The connection may be used again."""
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_bytes = 0
 
-    def data_received(self, data: bytes) -> None:
-        self.received += len(data)
-        super().data_received(data)
+    def take(self, data: bytes) -> None:
+        """Read on. Raises httptools.HttpParserError, HttpParserUpgrade."""
+        if not self.status:
+            self._head_bytes += len(data)
+        self._parser.feed_data(data)
+        if not self.status and self._head_bytes > _HEAD_BYTES:
+            raise httptools.HttpParserError("headers without end")
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        if self.done:  # a second answer, which nobody asked for
+            self.done, self.lasts = True, False
+            raise httptools.HttpParserError("more than one answer")
+
+    def on_header(self, name: bytes, _: bytes) -> None:
+        self.framed = self.framed or name.lower() in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        self.body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self.status < 200:  # news before the answer
+            self.status, self.framed = 0, False
+            return
+        self.done, self.lasts = True, self._parser.should_keep_alive()
 
 
-class _Connection:
+class _Connection(asyncio.Protocol):
     """One connection, for one exchange at a time."""
 
     expiry: asyncio.TimerHandle
+    _transport: asyncio.Transport
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, counted: _Counted) -> None:
-        self._reader, self._writer, self._counted = reader, writer, counted
-        self._read = 0
+    def __init__(self) -> None:
+        self.sound = True
+        """The server has not closed it, and has said nothing that nobody asked for."""
+        self._loop = asyncio.get_running_loop()
+        self._answer: _Answer | None = None
+        self._whole: asyncio.Future[None] | None = None
+        self._heard_at = 0.0
 
-    @property
-    def sound(self) -> bool:
-        """Whether the server has not closed it, and has said nothing that nobody read."""
-        gone = self._reader.at_eof() or self._writer.is_closing()
-        return not gone and self._read == self._counted.received
+    async def exchange(self, request: bytes, silence_s: float) -> tuple[int, bytes]:
+        """Return status and body. Raises like `Wire.post`."""
+        answer = self._answer = _Answer()
+        whole = self._whole = self._loop.create_future()
+        self._heard_at = self._loop.time()
+        watching = self._loop.call_later(silence_s, self._watch, whole, silence_s)
+        try:
+            self._transport.write(request)
+            await whole
+        finally:
+            watching.cancel()
+            self._answer = self._whole = None
+        self.sound = self.sound and answer.lasts
+        return answer.status, b"".join(answer.body)
+
+    def _watch(self, whole: asyncio.Future[None], silence_s: float) -> None:
+        """End an exchange in which the server says nothing any more."""
+        left = self._heard_at + silence_s - self._loop.time()
+        if whole.done():
+            return
+        if left > 0:
+            self._loop.call_later(left, self._watch, whole, silence_s)
+        else:
+            whole.set_exception(TimeoutError("the server was silent"))
 
     def close(self) -> None:
         """Close it at once, whatever is under way."""
-        self._writer.close()
+        self.sound = False
+        self._transport.abort()
 
-    async def exchange(self, request: bytes, silence_s: float) -> tuple[int, bytes, bool]:
-        """Return status, body, and whether the connection lasts. Raises like `Wire.post`."""
-        async with asyncio.timeout(silence_s) as patience:
-            self._writer.write(request)
-            await self._writer.drain()
-            status, lasts, headers = _head(await self._until(b"\r\n\r\n"))
-            while status < 200:  # news before the answer
-                status, lasts, headers = _head(await self._until(b"\r\n\r\n"))
-            patience.reschedule(asyncio.get_running_loop().time() + silence_s)
-            if b"chunked" in headers.get(b"transfer-encoding", b""):
-                body = await self._chunks()
-            elif b"content-length" in headers:
-                body = await self._exactly(_number(headers[b"content-length"]))
-            else:
-                body, lasts = await self._reader.read(), False
-        return status, body, lasts and self.sound
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
 
-    async def _until(self, end: bytes) -> bytes:
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None:
+            self.sound = False
+            return
+        self._heard_at = self._loop.time()
         try:
-            found = await self._reader.readuntil(end)
-        except asyncio.LimitOverrunError as error:
-            raise _malformed("a line without end") from error
-        self._read += len(found)
-        return found
+            answer.take(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.sound = False
+            if not answer.done:
+                self._end(ConnectionError(f"the answer is no HTTP: {error}"))
+        if answer.done:
+            self._end()
 
-    async def _exactly(self, size: int) -> bytes:
-        found = await self._reader.readexactly(size)
-        self._read += size
-        return found
+    def connection_lost(self, error: Exception | None) -> None:
+        self.sound = False
+        answer = self._answer
+        ended = answer is not None and answer.status and not answer.framed and error is None
+        self._end(None if ended else ConnectionError(f"the server went away: {error or 'in mid-answer'}"))
 
-    async def _chunks(self) -> bytes:
-        chunks = []
-        while size := _number((await self._until(b"\r\n")).partition(b";")[0], 16):
-            chunks.append(await self._exactly(size))
-            await self._exactly(2)
-        while await self._until(b"\r\n") != b"\r\n":
-            pass  # a trailer
-        return b"".join(chunks)
+    def _end(self, error: Exception | None = None) -> None:
+        if self._whole is None or self._whole.done():
+            return
+        if error is None:
+            self._whole.set_result(None)
+        else:
+            self._whole.set_exception(error)
 
 
 @lru_cache(maxsize=1024)
@@ -167,39 +225,11 @@ def _target(url: str) -> tuple[_Address, bytes]:
 
 async def _connect(address: _Address) -> _Connection:
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(_PIECE, loop)
-    counted = _Counted(reader, loop=loop)
     try:
         async with asyncio.timeout(_CONNECT_S):
-            transport, _ = await loop.create_connection(
-                lambda: counted, address.host, address.port, ssl=address.tls or None
+            _, connection = await loop.create_connection(
+                _Connection, address.host, address.port, ssl=address.tls or None
             )
     except TimeoutError as error:
         raise ConnectionError("connecting timed out") from error
-    return _Connection(reader, asyncio.StreamWriter(transport, counted, reader, loop), counted)
-
-
-def _head(head: bytes) -> tuple[int, bool, dict[bytes, bytes]]:
-    """Return status, whether the connection lasts, and headers by their names in small letters."""
-    first, *lines = head[:-4].split(b"\r\n")
-    version, _, status = first.partition(b" ")
-    if not version.startswith(b"HTTP/1."):
-        raise _malformed(repr(first[:50]))
-    pairs = (line.partition(b":") for line in lines)
-    headers = {name.lower(): value.strip() for name, _, value in pairs}
-    lasts = version == b"HTTP/1.1" and headers.get(b"connection", b"").lower() != b"close"
-    return _number(status[:3]), lasts, headers
-
-
-def _number(digits: bytes, base: int = 10) -> int:
-    try:
-        number = int(digits, base)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise _malformed(repr(digits[:50]))
-    return number
-
-
-def _malformed(what: str) -> ConnectionError:
-    return ConnectionError(f"the answer is no HTTP/1.1: {what}")
+    return connection
