@@ -52,8 +52,8 @@ class Calls:
 
         Raises Fenced, TooManyCalls: then none counts.
         """
-        # redis-py repeats a command whose reply was lost: the mark keeps the second one from counting.
-        number = await self._scripts.run("count_call", run, (episode, attempt, secrets.token_hex(6), samples))
+        # A command whose reply was lost is repeated: the mark keeps the second one from counting.
+        number = await self._scripts.run_fast("count_call", run, (episode, attempt, secrets.token_hex(6), samples))
         if number == -2:
             raise TooManyCalls
         if number < 0:

@@ -39,4 +39,4 @@ class Ledger:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self.redis.aclose()
+        await self._scripts.aclose()

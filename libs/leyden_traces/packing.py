@@ -39,7 +39,7 @@ def pack_ids(ids: Sequence[int]) -> bytes:
         packed = struct.pack(f"<{len(ids)}i", *ids)
     except (struct.error, TypeError) as error:
         raise MalformedSpan("token ids must be integers from 0 to 2147483647") from error
-    if packed and unpack_ids(packed).min() < 0:
+    if _negative(packed):
         raise MalformedSpan("token ids must be integers from 0 to 2147483647")
     return packed
 
@@ -72,11 +72,11 @@ def check_tokens(prompt_ids: bytes, response_ids: bytes, logprobs: bytes) -> Non
     Raises:
         MalformedSpan: ids are none or negative, or there is not one possible logprob for each response id.
     """
-    both = unpack_ids(_whole(prompt_ids, "token ids") + _whole(response_ids, "token ids"))
+    ids = (_whole(prompt_ids, "token ids"), _whole(response_ids, "token ids"))
     logs = unpack_logprobs(logprobs)
     if not prompt_ids or not response_ids:
         raise MalformedSpan(f"{'response' if prompt_ids else 'prompt'} has no tokens")
-    if _lowest(both) < 0:
+    if any(map(_negative, ids)):
         raise MalformedSpan("a token id is negative")
     if len(response_ids) != len(logprobs):
         raise MalformedSpan(f"{len(response_ids) // 4} response token ids but {logs.size} logprobs", "mismatched")
@@ -86,6 +86,11 @@ def check_tokens(prompt_ids: bytes, response_ids: bytes, logprobs: bytes) -> Non
         raise MalformedSpan("a logprob is not finite", "nan")
     if high > _ROUNDING:
         raise MalformedSpan(f"a logprob is above 0: {high:g}")
+
+
+def _negative(ids: bytes) -> bool:
+    # A negative number's highest byte is above 127, and so no ASCII: that is cheaper to ask than for the smallest id.
+    return not ids[3::4].isascii()
 
 
 def _whole(packed: bytes, what: str) -> bytes:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from leyden_runtime.tokens import Claims, Scope, TokenForbidden, Tokens
 from leyden_runtime.web import bearer
+from leyden_traces import trace_id
 
 ROLE_HEADER = "x-leyden-role"
 _KNOWN_S = 20.0
@@ -58,10 +59,10 @@ def attempt_of(claims: Claims) -> Attempt:
     return Attempt(claims.run, claims.episode, claims.attempt)
 
 
-def parent_of(request: web.Request, trace: bytes) -> bytes:
+def parent_of(request: web.Request, attempt: Attempt) -> bytes:
     """Return the span id of the agent's own span around this call (W3C `traceparent`), or empty bytes."""
     parts = request.headers.get("traceparent", "").split("-")
-    if len(parts) != 4 or parts[1] != trace.hex():
+    if len(parts) != 4 or parts[1] != trace_id(attempt.run, attempt.episode, attempt.number).hex():
         return b""
     try:
         parent = bytes.fromhex(parts[2])

@@ -4,8 +4,8 @@ token -> request read -> plan (role, fence, version, sampling) -> replica -> rep
 """
 
 import asyncio
+import secrets
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -28,7 +28,6 @@ from leyden_gateway.reply import Reply
 from leyden_gateway.upstream import Upstream
 from leyden_runtime.failpoints import failpoint
 from leyden_runtime.tokens import Scope
-from leyden_traces import trace_id
 
 log = structlog.get_logger()
 Answered = tuple[str, Reply]
@@ -60,7 +59,7 @@ class Calls:
 
     async def answer(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         """Answer one request in `dialect`, and measure it."""
-        start, request_id = time.perf_counter(), uuid.uuid4().hex
+        start, request_id = time.perf_counter(), secrets.token_hex(16)
         outcome = "disconnected"
         try:
             answer = await self._answer(request, dialect, request_id)
@@ -89,7 +88,7 @@ class Calls:
                 return await self._serve(request, dialect, ask, plan, Unrecorded, request_id)
         attempt = attempt_of(claims)
         ask = dialect.read(await request.read())
-        parent = parent_of(request, trace_id(attempt.run, attempt.episode, attempt.number))
+        parent = parent_of(request, attempt)
         with self._limits.call(attempt.run), self._exporter.place(ask.samples) as place:
             plan = await self._planner.plan(attempt, ask, request.headers.get(ROLE_HEADER), agent_of(request))
             record = partial(self._recorder.call, attempt, plan, start_ns, parent, place)

@@ -11,7 +11,7 @@ from leyden_gateway.callers import Attempt
 from leyden_gateway.permits import Permits
 from leyden_gateway.replicas import Patience
 from leyden_gateway.roles import RunCache
-from leyden_gateway.sampling import imposed, wished
+from leyden_gateway.sampling import Sampled, imposed, wished
 from leyden_gateway.versions import Versions
 from leyden_ledger import CallPermit
 
@@ -66,10 +66,10 @@ class Planner:
             Fenced, TooManyCalls, EpisodeNotFound, RunNotFound: the ledger's refusals.
             ApiError: 404 for an unknown model or role; 503 without a replica.
         """
-        prompt, permit = await self._begin(attempt, ask, role, agent)
-        sampled = imposed(ask, prompt.spec, prompt.role, permit.purpose)
-        version = await self._versions.of(attempt, permit, prompt.spec, prompt.role, prompt.patience)
-        return replace(prompt, version=version, temperature=sampled.temperature, fields=sampled.fields)
+        spec, name, permit = await self._begin(attempt, ask, role, agent)
+        patience = self._patience(attempt, name)
+        version = await self._versions.of(attempt, permit, spec, name, patience)
+        return _plan(spec, name, version, imposed(ask, spec, name, permit.purpose), ask, attempt, patience)
 
     async def plan_prompt(self, attempt: Attempt, ask: Ask, role: str | None, agent: str | None) -> Plan:
         """Decide for a request that only asks about its prompt, which any replica of the base model can tell.
@@ -78,24 +78,23 @@ class Planner:
         """
         # Nothing is counted afterwards, which would check the fence again.
         self._permits.drop(attempt)
-        plan, _ = await self._begin(attempt, ask, role, agent)
-        return plan
+        spec, name, _ = await self._begin(attempt, ask, role, agent)
+        return _plan(spec, name, 0, wished(ask), ask, attempt, self._patience(attempt, name))
 
-    async def _begin(self, attempt: Attempt, ask: Ask, role: str | None, agent: str | None) -> tuple[Plan, CallPermit]:
-        """Return the plan with the base model and the agent's own wishes, and the ledger's permit."""
+    async def _begin(
+        self, attempt: Attempt, ask: Ask, role: str | None, agent: str | None
+    ) -> tuple[RunSpec, str, CallPermit]:
+        """Return the run, the role, and the ledger's permit."""
         roles = await self._runs.get(attempt.run)
         name = roles.role(ask.model, role, agent)
-        permit = await self._permits.get(attempt)
-        wishes = wished(ask)
-        plan = Plan(
-            roles.spec,
-            name,
-            0,
-            wishes.temperature,
-            wishes.fields,
-            ask.endpoint,
-            ask.logprobs,
-            attempt.episode,
-            Patience(self._replica_wait_s, f"role `{name}` of run `{attempt.run}`"),
-        )
-        return plan, permit
+        return roles.spec, name, await self._permits.get(attempt)
+
+    def _patience(self, attempt: Attempt, role: str) -> Patience:
+        return Patience(self._replica_wait_s, f"role `{role}` of run `{attempt.run}`")
+
+
+def _plan(
+    spec: RunSpec, role: str, version: int, sampled: Sampled, ask: Ask, attempt: Attempt, patience: Patience
+) -> Plan:
+    shown, sticky = ask.logprobs, attempt.episode
+    return Plan(spec, role, version, sampled.temperature, sampled.fields, ask.endpoint, shown, sticky, patience)

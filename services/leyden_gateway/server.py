@@ -86,6 +86,7 @@ async def _running(settings: GatewaySettings, tokens: Tokens, stop: asyncio.Even
         if lost:
             log.error("spans_lost", count=lost)
         sending.cancel()
+        upstream.close()
         await session.close()
         await ledger.aclose()
 

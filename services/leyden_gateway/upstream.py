@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import aiohttp
 import msgspec
@@ -16,6 +16,7 @@ from leyden_gateway.live import Live, Piece, StreamBroken
 from leyden_gateway.plan import Plan
 from leyden_gateway.replicas import Replicas
 from leyden_gateway.reply import Reply, read_reply
+from leyden_gateway.wire import Wire
 from leyden_ledger import ReplicaStatus
 
 log = structlog.get_logger()
@@ -74,6 +75,7 @@ class Upstream:
         self._headers = {"Content-Type": "application/json"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
+        self._wire = Wire(self._headers, timeout_s)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=timeout_s)
 
     async def call(self, plan: Plan) -> tuple[str, Reply]:
@@ -84,6 +86,10 @@ class Upstream:
         """
         replica, answer = await self._whole(plan, f"v1/{plan.endpoint}", upstream_body(plan, stream=False))
         return replica, read_reply(answer, plan.show_logprobs)
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        self._wire.close()
 
     async def count_tokens(self, plan: Plan) -> int:
         """Return how many tokens the prompt of `plan` has, as a replica says. Raises like `call`."""
@@ -99,8 +105,7 @@ class Upstream:
 
         async def whole(replica: ReplicaStatus) -> tuple[str, bytes]:
             with self._replicas.busy(replica), _failures():
-                async with self._post(replica, path, body) as response:
-                    return replica.id, await _sound(response)
+                return replica.id, _sound(*await self._wire.post(f"{replica.url}/{path}", body))
 
         return await self._insist(plan, whole)
 
@@ -121,10 +126,12 @@ class Upstream:
 
     async def _begin(self, plan: Plan, replica: ReplicaStatus, body: bytes, stack: contextlib.AsyncExitStack) -> Stream:
         with _failures():
-            response = await stack.enter_async_context(self._post(replica, f"v1/{plan.endpoint}", body))
+            url = f"{replica.url}/v1/{plan.endpoint}"
+            posted = self._session.post(url, data=body, headers=self._headers, timeout=self._timeout)
+            response = await stack.enter_async_context(posted)
             if response.status != 200:
-                await _sound(response)
-            live = Live(response.content, plan.show_logprobs)
+                _sound(response.status, await response.read())
+            live = Live(aiter(response.content), plan.show_logprobs)
             rest = live.pieces()
             first = await anext(rest, None)
         if first is None:
@@ -146,9 +153,6 @@ class Upstream:
                     if broken >= _TRIES_WITH_500:
                         raise ApiError(502, "upstream_error", f"the replica failed: {failure}") from failure
             await plan.patience.pause(self._replicas.news)
-
-    def _post(self, replica: ReplicaStatus, path: str, body: bytes) -> Any:
-        return self._session.post(f"{replica.url}/{path}", data=body, headers=self._headers, timeout=self._timeout)
 
     def _note(self, replica: ReplicaStatus, failure: ReplicaFailed) -> None:
         metrics.REPLICA_FAILURES.labels(replica.id, failure.kind).inc()
@@ -178,13 +182,11 @@ def _failures() -> Iterator[None]:
         raise ReplicaFailed("connection", f"{type(error).__name__}: {error}") from error
 
 
-async def _sound(response: aiohttp.ClientResponse) -> bytes:
+def _sound(status: int, body: bytes) -> bytes:
     """Return the body of a 200.
 
     404: the replica does not serve the version, perhaps because it restarted. 401 and 403 are between it and us.
     """
-    body = await response.read()
-    status = response.status
     if status == 200:
         return body
     message = _message(body)

@@ -76,6 +76,7 @@ local function move(id, from, to)
   redis.call('ZREM', key('rung'), id)
   if from == 'running' then
     redis.call('ZREM', key('leases'), id)
+    redis.call('HDEL', episode_key(id), 'marks')
     if f[3] then redis.call('HINCRBY', key('pins'), f[3], -1) end
   elseif from == 'collecting' then
     redis.call('ZREM', key('collecting'), id)

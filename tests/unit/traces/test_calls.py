@@ -165,6 +165,7 @@ def test_an_attribute_of_the_wrong_type_is_named(key):
         (names.RESPONSE_TOKEN_IDS, "bytes_value", b"", "response has no tokens"),
         (names.PROMPT_TOKEN_IDS, "bytes_value", b"", "prompt has no tokens"),
         (names.PROMPT_TOKEN_IDS, "bytes_value", b"\xff" * 4, "negative"),
+        (names.RESPONSE_TOKEN_IDS, "bytes_value", pack_ids([2**31 - 1]) + b"\0\0\0\x80", "negative"),
         (names.RESPONSE_LOGPROBS, "bytes_value", pack_logprobs([-1, math.nan]), "not finite"),
         (names.RESPONSE_LOGPROBS, "bytes_value", pack_logprobs([-1, -math.inf]), "not finite"),
         (names.RESPONSE_LOGPROBS, "bytes_value", pack_logprobs([-1, 0.5]), "above 0"),
