@@ -98,6 +98,10 @@ class CallView(Message):
     """When the request reached the gateway, by its clock, nanoseconds since the epoch."""
     end_ns: int = 0
     """When the reply was about to leave."""
+    parent: str = ""
+    """Span id of the step or text call around it, if there is one in the trajectory."""
+    agent: str = ""
+    """The agent that made it, if the agent's own spans say."""
 
 
 class TrajectoryView(Message):

@@ -54,6 +54,8 @@ CALLS = pa.schema(
         ("replica", pa.string()),
         ("start_ns", pa.int64()),
         ("end_ns", pa.int64()),
+        ("agent", pa.string()),
+        ("parent", pa.string()),
     ]
 )
 """`rewards`, `output` and `signals` are JSON: their shape differs from run to run."""
