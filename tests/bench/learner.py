@@ -35,7 +35,7 @@ from learner_batches import episodes, response_tokens, save_model  # noqa: E402
 
 PARTS = ("shared", "trl", "turns")
 TRL_PYTHON = HERE.parents[1] / ".venv-trl/bin/python"
-OWN_LIMIT, PADDED_LIMITS = 2048, (3072, 8192)
+OWN_LIMIT, PADDED_LIMITS = 8192, (3072, 8192)
 
 
 class Side:

@@ -25,7 +25,7 @@ def unfit(model: Any) -> str | None:
     head = model.get_output_embeddings()
     if config.model_type not in MODELS:
         return f"models of type {config.model_type!r} are not known to fit; those are: {', '.join(MODELS)}"
-    if any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ()) or _slides(config):
+    if _slides(config):
         return "it has layers of sliding attention"
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if rope not in _ROPES:
@@ -36,8 +36,11 @@ def unfit(model: Any) -> str | None:
 
 
 def _slides(config: Any) -> bool:
-    # Qwen has a window and a switch for it; Mistral's switch is the window.
-    return bool(getattr(config, "sliding_window", None)) and getattr(config, "use_sliding_window", True)
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return any(kind != "full_attention" for kind in kinds)
+    # Mistral names no kinds: where it has a window, all its layers do.
+    return bool(getattr(config, "sliding_window", None))
 
 
 class SharedForward:

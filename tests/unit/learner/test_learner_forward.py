@@ -45,7 +45,7 @@ FITTING = [
 ]
 UNFITTING = [
     ("mistral", {"sliding_window": 16}, "sliding"),
-    ("qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 0}, "sliding"),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, "sliding"),
     ("gemma2", {}, "'gemma2'"),
     ("gpt2", {}, "'gpt2'"),
     ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "rotary"),
