@@ -47,7 +47,7 @@ class EvaluationRules(Message):
 class SignalRules(Message):
     """Intermediate rewards made by rule from the agent's spans; None: that rule makes none.
 
-    Automatic intermediate rewarding (arXiv 2508.03680, section 3.2.3). They are stored with the trajectory; `credit`
+    Automatic intermediate rewarding (arXiv 2508.03680, section 3.4.2). They are stored with the trajectory; `credit`
     strategies that read rewards of single calls use them, `identical` does not.
     """
 

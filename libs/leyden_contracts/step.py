@@ -36,7 +36,7 @@ class Step(Message):
 
 
 class Signal(Message):
-    """An intermediate reward of one call (arXiv 2508.03680, section 3.2.3: automatic intermediate rewarding)."""
+    """An intermediate reward of one call (arXiv 2508.03680, section 3.4.2: automatic intermediate rewarding)."""
 
     call: int = Field(ge=1)
     name: str
