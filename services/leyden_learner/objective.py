@@ -20,6 +20,7 @@ from leyden_algorithms import (
     Totals,
     entropy_bonus,
 )
+from leyden_algorithms.numbers import means, spread
 from leyden_contracts import Algorithm
 
 
@@ -37,6 +38,7 @@ class Objective:
         self._correct = _correction(algorithm)
         length = {"length": algorithm.average_length} if algorithm.average_length else {}
         self._average: Callable[..., Tensor] = partial(AGGREGATIONS[algorithm.average], **length)
+        self._by_reply = algorithm.loss in ("gspo", "gspo_token")
         self.needs_old = algorithm.correction != "none"
         """Whether the learner's own logprobs before the step are needed; else the engine's stand in for them."""
         self.needs_base = algorithm.kl > 0
@@ -66,9 +68,16 @@ class Objective:
             losses_T = losses_T + entropy_bonus(entropies_T, self._entropy)
         return self._average(losses_T, tokens.lengths_S, totals)
 
-    def stats(self) -> RatioStats:
-        """Return a new count of how far the policy has moved, by this objective's bounds."""
-        return RatioStats(self._low, self._high)
+    def stats(self, lengths_S: Tensor, policy_T: Tensor, reference_T: Tensor, *rest: Tensor | None) -> RatioStats:
+        """Return how far a policy is from another one, by this objective's bounds; `rest` as of `RatioStats.add`.
+
+        Where replies share one ratio, it is the one that counts: the mean over the reply's tokens.
+        """
+        stats = RatioStats(self._low, self._high)
+        if self._by_reply:
+            policy_T, reference_T = (spread(means(one, lengths_S), lengths_S) for one in (policy_T, reference_T))
+        stats.add(policy_T, reference_T, *rest)
+        return stats
 
 
 def _comparison(algorithm: Algorithm) -> Callable[..., Tensor]:

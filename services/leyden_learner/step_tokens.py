@@ -47,13 +47,11 @@ class StepTokens:
 
     def measure(self, objective: Objective, current_T: Tensor, entropies_T: Tensor | None) -> dict[str, float]:
         """Return what people watch: the step's ratios; with a correction, those to the engine, and what it dropped."""
-        stats = objective.stats()
-        stats.add(current_T, self.old_T, self.advantages_T, entropies_T)
-        metrics = stats.metrics()
+        moved = objective.stats(self.lengths_S, current_T, self.old_T, self.advantages_T, entropies_T)
+        metrics = moved.metrics()
         if objective.needs_old:
-            engine = objective.stats()
-            engine.add(self.old_T, self.sampled_T, self.advantages_T)
-            metrics |= {f"engine_{name}": engine.metrics()[name] for name in ("ratio_mean", "ratio_max", "kl")}
+            engine = objective.stats(self.lengths_S, self.old_T, self.sampled_T, self.advantages_T).metrics()
+            metrics |= {f"engine_{name}": engine[name] for name in ("ratio_mean", "ratio_max", "kl")}
             whole = MicroBatch(tuple(range(len(self.samples))), 0)
             counts = objective.correction(self.tokens(whole, current_T)).counts
             metrics |= {f"tokens_{reason}": float(count) for reason, count in counts.items()}

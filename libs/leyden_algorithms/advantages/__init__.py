@@ -10,7 +10,7 @@ from functools import partial
 from torch import Tensor
 
 from leyden_algorithms.advantages.gdpo import gdpo
-from leyden_algorithms.advantages.grpo import EPSILON, grpo, grpo_advantages
+from leyden_algorithms.advantages.grpo import EPSILON, grpo
 from leyden_algorithms.advantages.reinforce_plus_plus import reinforce_plus_plus, reinforce_plus_plus_baseline, whiten
 from leyden_algorithms.advantages.rloo import rloo
 
@@ -34,7 +34,6 @@ __all__ = [
     "Comparison",
     "gdpo",
     "grpo",
-    "grpo_advantages",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
     "rloo",

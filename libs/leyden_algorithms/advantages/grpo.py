@@ -28,18 +28,3 @@ def grpo(
     """
     found = moments(values_N, groups_N, members_N)
     return found.centred_N / (found.std_N + epsilon) if scale else found.centred_N
-
-
-def grpo_advantages(credit_C: Tensor, rewards_E: Tensor) -> Tensor:
-    """Compare each call's credit with the rewards of its one group's episodes.
-
-    The baseline is taken over episodes, not calls: an episode of many calls does not move it more than another.
-
-    Args:
-        credit_C: credit of the group's calls, shape [C].
-        rewards_E: rewards of the group's episodes, shape [E], E at least 2.
-
-    Returns:
-        Advantages, shape [C], in standard deviations (with Bessel's correction) of the rewards.
-    """
-    return (credit_C - rewards_E.mean()) / (rewards_E.std() + EPSILON)

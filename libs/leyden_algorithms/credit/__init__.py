@@ -10,7 +10,7 @@ from torch import Tensor
 from leyden_algorithms.credit.critic import ValueHead, critic, critic_targets, gae, value_loss
 from leyden_algorithms.credit.discounted import discounted
 from leyden_algorithms.credit.gigpo import gigpo
-from leyden_algorithms.credit.identical import identical, identical_credit
+from leyden_algorithms.credit.identical import identical
 from leyden_algorithms.credit.returns import returns_to_go
 from leyden_algorithms.credit.step_rewards import step_rewards
 
@@ -32,7 +32,6 @@ __all__ = [
     "gae",
     "gigpo",
     "identical",
-    "identical_credit",
     "returns_to_go",
     "step_rewards",
     "value_loss",

@@ -16,16 +16,3 @@ def identical(episodes: Episodes, compare: Comparison) -> Tensor:
     """
     members_E = torch.arange(episodes.calls_E.numel(), device=episodes.calls_E.device)
     return spread(compare(episodes.rewards_E, episodes.groups_E, members_E), episodes.calls_E)
-
-
-def identical_credit(rewards_E: Tensor, calls_E: Tensor) -> Tensor:
-    """Give each call the whole reward of its episode (LightningRL's choice).
-
-    Args:
-        rewards_E: one reward for each episode, shape [E].
-        calls_E: how many calls each episode made, integers, shape [E].
-
-    Returns:
-        Credit of the calls, episode by episode, shape [C].
-    """
-    return spread(rewards_E, calls_E)

@@ -9,7 +9,7 @@ from leyden_algorithms.losses.dapo import dapo
 from leyden_algorithms.losses.entropy import entropy_bonus, token_entropies
 from leyden_algorithms.losses.gspo import gspo, gspo_token
 from leyden_algorithms.losses.kl import KL_ESTIMATORS, KL_LOSSES, kl_loss
-from leyden_algorithms.losses.ppo_clip import ppo_clip, ppo_clip_loss
+from leyden_algorithms.losses.ppo_clip import ppo_clip
 
 TOKEN_LOSSES: dict[str, Callable[..., Tensor]] = {
     "ppo_clip": ppo_clip,
@@ -31,6 +31,5 @@ __all__ = [
     "gspo_token",
     "kl_loss",
     "ppo_clip",
-    "ppo_clip_loss",
     "token_entropies",
 ]

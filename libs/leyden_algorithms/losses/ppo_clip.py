@@ -26,23 +26,3 @@ def ppo_clip(
     """Return PPO's loss of each token, shape [T]; the ratio is current / old, token by token."""
     ratio_T = log_ratio(tokens.current_T, tokens.old_T.detach()).exp()
     return clipped(ratio_T, precise(tokens.advantages_T), clip_low, clip_high, dual_clip)
-
-
-def ppo_clip_loss(
-    logprobs_T: Tensor, sampled_T: Tensor, advantages_T: Tensor, clip_low: float, clip_high: float
-) -> Tensor:
-    """Return PPO's loss of each token, the policy that sampled being the old one.
-
-    Nothing is averaged here: summing over a batch and dividing by its tokens is the token-level mean.
-
-    Args:
-        logprobs_T: of the policy in training, shape [T], natural log; carries the gradient.
-        sampled_T: of the distribution that the tokens were sampled from, shape [T].
-        advantages_T: of each token's call, shape [T].
-        clip_low: the ratio is clipped below at 1 - `clip_low`.
-        clip_high: the ratio is clipped above at 1 + `clip_high`.
-
-    Returns:
-        Losses, shape [T].
-    """
-    return clipped(log_ratio(logprobs_T, sampled_T).exp(), advantages_T, clip_low, clip_high, None)

@@ -15,8 +15,6 @@ from leyden_algorithms import (
     Episodes,
     ValueHead,
     critic_targets,
-    grpo_advantages,
-    identical_credit,
     value_loss,
 )
 from leyden_algorithms.advantages import EPSILON
@@ -61,15 +59,6 @@ def test_identical_credit_gives_each_call_its_episodes_advantage():
 
     # Mean 1/2, deviation 1/2; the second group's rewards are equal.
     assert found == [pytest.approx(row, abs=1e-5) for row in ([1.0, 1.0], [-1.0], [0.0, 0.0, 0.0], [0.0, 0.0], [0.0])]
-
-
-def test_identical_credit_is_the_short_form_for_one_group():
-    rewards, calls = torch.tensor(REWARDS[:3], dtype=torch.float64), torch.tensor(CALLS[:3])
-    short = grpo_advantages(identical_credit(rewards, calls), rewards)
-
-    found = credit("identical", make_episodes(REWARDS[:3], CALLS[:3], GROUPS[:3]))
-
-    assert found.tolist() == pytest.approx(short.tolist(), abs=1e-12)
 
 
 def test_discounted_credit_shrinks_with_each_later_call():

@@ -16,9 +16,6 @@ from leyden_algorithms import (
     Episodes,
     Tokens,
     Totals,
-    grpo_advantages,
-    identical_credit,
-    ppo_clip_loss,
 )
 from support.policies import LENGTHS, make_tokens
 
@@ -76,18 +73,6 @@ def test_every_credit_goes_with_the_comparisons_that_fit(credit: str, comparison
 def test_every_loss_goes_with_every_correction_and_aggregation(loss: str):
     for correction, aggregation in product(CORRECTIONS, AGGREGATIONS):
         check_sound("identical", "grpo", loss, correction, aggregation)
-
-
-def test_the_tables_make_the_loss_of_the_short_forms():
-    tokens = make_tokens()
-    advantages = grpo_advantages(identical_credit(REWARDS, CALLS), REWARDS)
-    advantages_T = torch.repeat_interleave(advantages, tokens.lengths_S)
-    short = ppo_clip_loss(tokens.current_T, tokens.sampled_T, advantages_T, 0.2, 0.28).sum() / sum(LENGTHS)
-
-    on_policy = replace(tokens, old_T=tokens.sampled_T)
-    found = step_loss("identical", "grpo", "dapo", "none", "token_mean", on_policy)
-
-    assert found.item() == pytest.approx(short.item(), rel=1e-12)
 
 
 def test_a_step_makes_what_was_good_likelier():

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from leyden_algorithms import ppo_clip_loss
+from leyden_algorithms import TOKEN_LOSSES, Tokens
 from leyden_contracts import LoraShape
 from leyden_learner.compute import DEFAULT, Compute, Precision
 from leyden_learner.forward import tree
@@ -75,7 +75,15 @@ def step(policy: Policy, samples: list[Sample], limit: int = 100_000) -> tuple[T
         found = policy.response_logprobs(own)
         lengths = [one.response.numel() for one in own]
         advantages = torch.cat([torch.full((one.response.numel(),), one.advantage) for one in own])
-        loss = ppo_clip_loss(found, torch.cat([one.sampled_logprobs for one in own]), advantages, 0.2, 0.2).sum()
+        sampled = torch.cat([one.sampled_logprobs for one in own])
+        tokens = Tokens(
+            current_T=found,
+            old_T=sampled,
+            sampled_T=sampled,
+            advantages_T=advantages,
+            lengths_S=torch.tensor(lengths),
+        )
+        loss = TOKEN_LOSSES["ppo_clip"](tokens).sum()
         loss = loss / sum(one.response.numel() for one in samples)
         loss.backward()
         total += loss.detach()

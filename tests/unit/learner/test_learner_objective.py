@@ -163,3 +163,13 @@ def test_roles_are_compared_jointly_or_apart():
     assert of(jointly, "checker") == [1.5, -0.5], "the group's advantages are shared"
     assert of(apart, "checker") == [0.707, -0.707], "the checker is compared where there was one"
     assert jointly.episodes == ("a.0", "a.1", "a.2", "a.3")
+
+
+def test_where_replies_share_a_ratio_the_statistics_are_of_it():
+    old, current = torch.zeros(5), torch.tensor([0.3, 0.0, -0.3, 0.1, 0.1])
+    advantages = torch.ones(5)
+    each = Objective(algorithm()).stats(LENGTHS, current, old, advantages).metrics()
+    shared = Objective(algorithm(loss="gspo")).stats(LENGTHS, current, old, advantages).metrics()
+    assert each["ratio_max"] == pytest.approx(1.3499, abs=1e-4)
+    assert shared["ratio_max"] == pytest.approx(1.1052, abs=1e-4)
+    assert shared["clip_fraction"] == pytest.approx(2 / 5)
