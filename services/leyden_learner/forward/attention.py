@@ -96,8 +96,9 @@ def flash_tree(forest: Forest, device: torch.device) -> Attend:
 class _FlashTree(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, forest: Forest, scale: float) -> Tensor:
-        out = torch.empty_like(query, memory_format=torch.contiguous_format)
-        lse = out.new_empty(out.shape[:3], dtype=torch.promote_types(out.dtype, torch.float32))
+        # In memory, heads stand within tokens: as the kernels write them, and as the model reads them.
+        out = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
+        lse = torch.empty_like(out[..., 0], dtype=torch.promote_types(out.dtype, torch.float32))
         for start, end in forest.strips:
             own = slice(start, end)
             out[:, :, own], lse[:, :, own] = _flash(query[:, :, own], key[:, :, own], value[:, :, own], True, scale)

@@ -50,7 +50,7 @@ class _Head(torch.autograd.Function):
             heat = temperatures[part, None].to(exact)
             logp = torch.mm(hidden[part], weight.T).to(exact).div_(heat).log_softmax(-1)
             logprobs[part] = logp.gather(1, targets[part, None])[:, 0]
-            prob = logp.exp()
+            prob = logp.exp() if entropy else logp.exp_()
             if entropy:
                 # d H / d logits = -p (log p + H)
                 entropies[part] = -(prob * logp).sum(1)
