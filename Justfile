@@ -55,7 +55,7 @@ servers:
 
 # Set up, lint and test everything that needs no vLLM
 test *args: setup servers lint
-    python -m pytest {{args}}
+    python -m pytest -n auto --maxprocesses 4 --dist loadfile {{args}}
 
 # Install vLLM for CPU into its own environment (2.5 GB)
 setup-vllm: setup

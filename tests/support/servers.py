@@ -1,6 +1,7 @@
 """Real outside servers for the tests: Redis and an S3 server (SeaweedFS), on loopback, in folders of their own."""
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import redis
@@ -19,10 +20,25 @@ S3_KEY, S3_SECRET = "leyden-test", "leyden-test-secret"
 
 
 def find_port() -> int:
-    """Return a loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a loopback port that is free, and that nothing but a server of these tests will take.
+
+    Below the range from which the system takes ports for outgoing connections; each test process has its own.
+    """
+    for port in _PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("the ports never end")
+
+
+def _ports(first: int, count: int) -> Iterator[int]:
+    start = os.getpid() % count
+    while True:
+        for number in range(count):
+            yield first + (start + number) % count
+
+
+_PORTS = _ports(10_000 + 4_000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")), 4_000)
 
 
 def wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:

@@ -92,9 +92,9 @@ async def test_runs_are_trained_side_by_side_and_one_without_its_model_stops_non
     assert (refused["run"], refused["level"]) == ("run-a", "error")
     assert "unheard-of" in refused["reason"]
     assert "tiny" in refused["reason"]
-    assert f'leyden_learner_reward_mean{{run="{RUN}"}} 0.5' in metrics
+    assert f'leyden_learner_reward_mean{{role="policy",run="{RUN}"}} 0.5' in metrics
     assert 'leyden_learner_version{run="run-z"} 2.0' in metrics
-    assert f'leyden_learner_trained_tokens_total{{run="{RUN}"}} 24.0' in metrics
+    assert f'leyden_learner_trained_tokens_total{{role="policy",run="{RUN}"}} 24.0' in metrics
     assert "leyden_learner_step_seconds_count 4.0" in metrics
     assert 'leyden_learner_failures_total{kind="UnknownModel",run="run-a"} 1.0' in metrics
 

@@ -56,7 +56,7 @@ async def test_a_run_whose_creation_broke_off_after_the_store_is_completed_by_a_
         ({"group_size": 0}, "group_size: Input should be greater than or equal to 1"),
         ({"agent": "no colon"}, "agent: String should match pattern"),
         ({"id": "../etc"}, "id: String should match pattern"),
-        ({"group_size": 1}, "`advantage: grpo` compares episodes of one task: set `group_size` to 2 or more"),
+        ({"group_size": 1}, "`advantage: grpo` needs 2 episodes of a task: set `group_size` to that or more"),
     ],
 )
 def test_a_wrong_specification_is_refused_with_the_place_and_the_remedy(

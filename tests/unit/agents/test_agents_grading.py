@@ -54,7 +54,7 @@ def grade(process: GraderProcess, output: str) -> float:
 
 def test_named_rewards_come_back_and_the_graders_file_is_known(process: GraderProcess) -> None:
     graded = process.grade({"expected": "4"}, "4")
-    assert graded == (1.25, {"right": 1.0, "short": 0.25})
+    assert graded == (1.25, {"right": 1.0, "short": 0.25}, ())
     assert process.sha256 == hashlib.sha256(SOURCE.encode()).hexdigest()
 
 
