@@ -9,6 +9,7 @@ import pytest
 
 from leyden_agents.contract import AgentNotFound, GraderError
 from leyden_agents.grading import GraderProcess
+from support.servers import wait_for
 
 SOURCE = """
 import os, subprocess, sys, time
@@ -65,12 +66,19 @@ def test_what_goes_wrong_is_said_and_the_next_output_is_graded(process: GraderPr
         assert grade(process, "4") == 1.25
 
 
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 def test_a_grader_that_hangs_is_killed_with_what_it_started(folder: Path) -> None:
     with GraderProcess("my_grader:grade", 5) as process:
         with pytest.raises(GraderError, match="longer than 5 s"):
             grade(process, "hangs")
         child = int((folder / "child").read_text())
-        assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]
+        wait_for(lambda: ended(child), 30, "the end of what the grader started")
         assert grade(process, "4") == 1.25
 
 
