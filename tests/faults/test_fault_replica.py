@@ -18,7 +18,8 @@ from support.servers import find_port
 from support.worker import answers
 
 CALLS = 200
-THINK_S = "4"
+THINK_S = "12"
+"""Far longer than it takes a small machine to have all calls under way at once."""
 PATIENT = {"LEYDEN_WORKER_LEASE_S": "30", "LEYDEN_TASK_API_TRACE_GRACE_S": "30"}
 """200 agents that start and call at once make a small machine late; that is not what is tested here."""
 LOST = 'leyden_gateway_replica_failures_total{kind="connection",replica="replica-a"}'
