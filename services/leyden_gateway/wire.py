@@ -117,7 +117,7 @@ class _Answer:
 
     def on_message_begin(self) -> None:
         if self.done:  # a second answer, which nobody asked for
-            self.done, self.lasts = True, False
+            self.lasts = False
             raise httptools.HttpParserError("more than one answer")
 
     def on_header(self, name: bytes, _: bytes) -> None:
@@ -140,6 +140,7 @@ class _Connection(asyncio.Protocol):
     """One connection, for one exchange at a time."""
 
     expiry: asyncio.TimerHandle
+    _watching: asyncio.TimerHandle
     _transport: asyncio.Transport
 
     def __init__(self) -> None:
@@ -152,15 +153,17 @@ class _Connection(asyncio.Protocol):
 
     async def exchange(self, request: bytes, silence_s: float) -> tuple[int, bytes]:
         """Return status and body. Raises like `Wire.post`."""
+        if not self.sound:  # lost since it was opened: nobody will be told of that any more
+            raise ConnectionError("the server went away")
         answer = self._answer = _Answer()
         whole = self._whole = self._loop.create_future()
         self._heard_at = self._loop.time()
-        watching = self._loop.call_later(silence_s, self._watch, whole, silence_s)
+        self._watching = self._loop.call_later(silence_s, self._watch, whole, silence_s)
         try:
             self._transport.write(request)
             await whole
         finally:
-            watching.cancel()
+            self._watching.cancel()
             self._answer = self._whole = None
         self.sound = self.sound and answer.lasts
         return answer.status, b"".join(answer.body)
@@ -168,11 +171,9 @@ class _Connection(asyncio.Protocol):
     def _watch(self, whole: asyncio.Future[None], silence_s: float) -> None:
         """End an exchange in which the server says nothing any more."""
         left = self._heard_at + silence_s - self._loop.time()
-        if whole.done():
-            return
         if left > 0:
-            self._loop.call_later(left, self._watch, whole, silence_s)
-        else:
+            self._watching = self._loop.call_later(left, self._watch, whole, silence_s)
+        elif not whole.done():
             whole.set_exception(TimeoutError("the server was silent"))
 
     def close(self) -> None:

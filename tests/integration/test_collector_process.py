@@ -98,7 +98,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     # A Redis of its own: on the session's, it would assemble what other tests' collectors have stored.
     with (
         redis_server(folder / "redis") as redis_url,
-        collector_process(folder, redis_url, folder / "store", KEY) as (_, url),
+        # It sweeps once, at its start: after that only runs with recent spans are asked for closed attempts.
+        collector_process(folder, redis_url, folder / "store", KEY, sweep_s=3600) as (_, url),
     ):
         yield Shared(url, redis_url, LocalStore(folder / "store"))
 
@@ -121,7 +122,7 @@ def test_an_agents_own_sdk_sends_spans(compression: str, shared: Shared) -> None
     assert b'"kind": "forged"' in shared.store.get(refused)
 
 
-async def test_a_closed_attempt_is_assembled(shared: Shared) -> None:
+async def test_a_closed_attempt_is_assembled_before_the_next_sweep(shared: Shared) -> None:
     ledger = Ledger.connect(shared.redis_url)
     await start_attempt(ledger, 1)
     body = request(call_span(transition())).SerializeToString()

@@ -58,8 +58,8 @@ def test_a_redis_that_hangs_does_not_hang_its_callers(settings: TaskApiSettings,
             assert http.get("/v1/runs").status_code == 200
             proxy.replies.clear()
             started = time.monotonic()
-            assert http.get("/v1/runs", timeout=60).status_code == 503
-            assert time.monotonic() - started < 10
+            assert http.get("/v1/runs", timeout=15).status_code == 503
+            assert time.monotonic() - started < 3
             proxy.replies.set()
             assert http.get("/v1/runs").status_code == 200
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from leyden_gateway import wire as wire_module
 from leyden_gateway.wire import Wire
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -197,6 +198,21 @@ async def test_who_stops_waiting_closes_the_connection() -> None:
         await asked.wait()
         waiting.cancel()
         await asyncio.wait_for(server.left.wait(), 30)
+
+
+async def test_a_connection_that_was_lost_before_it_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end has been told by then: whoever waited for it would wait as long as for a silent server."""
+    plain = wire_module._connect
+
+    async def lost(address: object) -> object:
+        connection = await plain(address)  # type: ignore[arg-type]
+        connection.connection_lost(None)
+        return connection
+
+    monkeypatch.setattr(wire_module, "_connect", lost)
+    async with serving(always(b""), silence_s=60) as (wire, url, _):
+        with pytest.raises(ConnectionError, match="went away"):
+            await asyncio.wait_for(wire.post(url, b"{}"), 20)
 
 
 async def test_nobody_there() -> None:
