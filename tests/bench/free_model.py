@@ -1,15 +1,18 @@
 """A model that costs nothing: a raw HTTP server that gives every chat completion the same reply, vLLM style.
 
-200 prompt ids, 50 response ids with logprobs. Usage: `python free_model.py PORT [SECONDS]`, to think first.
+200 prompt ids, 50 response ids with logprobs. Usage: `python free_model.py PORT [CALLS GATE]`: with these, each call
+adds a line to the file CALLS, and none is answered before the file GATE exists.
 """
 
 import asyncio
 import itertools
 import json
 import sys
+from pathlib import Path
 
 PROMPT, RESPONSE = 200, 50
-THINK_S = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+HELD = [Path(name) for name in sys.argv[2:4]]
+POLL_S = 0.02
 _numbers = itertools.count()
 
 
@@ -40,6 +43,14 @@ def reply() -> bytes:
 MODELS = json.dumps({"object": "list", "data": [{"id": "free", "object": "model"}]}).encode()
 
 
+async def hold(calls: Path, gate: Path) -> None:
+    """Tell of a call, and wait until the gate is open."""
+    with calls.open("a") as told:
+        told.write("call\n")
+    while not gate.exists():
+        await asyncio.sleep(POLL_S)
+
+
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer the requests of one connection."""
     try:
@@ -49,8 +60,10 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
             if length:
                 await reader.readexactly(length)
-            body = reply() if lines[0].startswith(b"post") else MODELS
-            await asyncio.sleep(THINK_S if body is not MODELS else 0)
+            asked = lines[0].startswith(b"post")
+            if asked and HELD:
+                await hold(*HELD)
+            body = reply() if asked else MODELS
             writer.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
             )

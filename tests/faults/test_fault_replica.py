@@ -18,18 +18,17 @@ from support.servers import find_port
 from support.worker import answers
 
 CALLS = 200
-THINK_S = "12"
-"""Far longer than it takes a small machine to have all calls under way at once."""
 PATIENT = {"LEYDEN_WORKER_LEASE_S": "30", "LEYDEN_TASK_API_TRACE_GRACE_S": "30"}
 """200 agents that start and call at once make a small machine late; that is not what is tested here."""
 LOST = 'leyden_gateway_replica_failures_total{kind="connection",replica="replica-a"}'
 
 
 @contextmanager
-def replica(name: str) -> Iterator[tuple[subprocess.Popen[bytes], ReplicaStatus]]:
-    """Run a model that thinks for seconds."""
+def replica(name: str, calls: Path, gate: Path) -> Iterator[tuple[subprocess.Popen[bytes], ReplicaStatus]]:
+    """Run a model that tells of its calls in a file, and answers them when the gate is open."""
     port = find_port()
-    child = subprocess.Popen([sys.executable, str(TESTS / "bench/free_model.py"), str(port), THINK_S])
+    model = [str(TESTS / "bench/free_model.py"), str(port), str(calls), str(gate)]
+    child = subprocess.Popen([sys.executable, *model])
     url = f"http://127.0.0.1:{port}"
     try:
         until(lambda: answers(f"{url}/v1/models"), 30, name)
@@ -37,6 +36,11 @@ def replica(name: str) -> Iterator[tuple[subprocess.Popen[bytes], ReplicaStatus]
     finally:
         child.kill()
         child.wait()
+
+
+def told(calls: Path) -> int:
+    """Return how many calls a replica was given."""
+    return len(calls.read_text().splitlines()) if calls.exists() else 0
 
 
 def announce(fleet: Fleet, *replicas: ReplicaStatus) -> None:
@@ -61,10 +65,11 @@ def metric(fleet: Fleet, name: str) -> float:
 
 @pytest.mark.timeout(300)
 def test_a_replica_is_lost_with_200_calls_in_flight(tmp_path: Path) -> None:
-    gate, note = tmp_path / "gate", tmp_path / "statuses"
+    gate, answer, note = tmp_path / "gate", tmp_path / "answer", tmp_path / "statuses"
+    held, others = tmp_path / "held", tmp_path / "others"
     with (
-        replica("replica-a") as (victim, first),
-        replica("replica-b") as (_, second),
+        replica("replica-a", held, tmp_path / "never") as (victim, first),
+        replica("replica-b", others, answer) as (_, second),
         fleet_in(tmp_path / "fleet", PATIENT, worker_concurrency=CALLS) as fleet,
     ):
         announce(fleet, first, second)
@@ -73,9 +78,13 @@ def test_a_replica_is_lost_with_200_calls_in_flight(tmp_path: Path) -> None:
         run = fleet.new_run([steps] * CALLS, max_attempts=1, timeout_s=200)
         until(lambda: len(lines(ready)) == CALLS, 120, "the agents")
         gate.touch()
-        until(lambda: metric(fleet, "leyden_gateway_calls_in_flight") == CALLS, 60, f"{CALLS} calls in flight")
+        until(lambda: told(held) + told(others) == CALLS, 60, f"{CALLS} calls with the replicas")
+        lost = told(held)
+        assert lost > CALLS / 4, "the replicas shared the calls"
         victim.kill()
-        until(lambda: metric(fleet, LOST) > CALLS / 4, 30, "calls that moved")
+        until(lambda: told(others) == CALLS, 60, "calls that moved")
+        assert metric(fleet, LOST) == lost
+        answer.touch()
         assert fleet.outcome(run, CALLS) == {"succeeded": CALLS}
         assert [status for (status,) in lines(note)] == ["200"] * CALLS
         results = list(stored_trajectories(stored(fleet.deployment), run))
