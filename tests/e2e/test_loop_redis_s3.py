@@ -55,10 +55,10 @@ def test_the_loop_turns(redis_url: str, s3_url: str, tmp_path: Path, monkeypatch
         versions = client.versions(result.run)
         assert {version.evaluation.counts["succeeded"] for version in versions.versions if version.evaluation} == {12}
         best = max(versions.versions, key=lambda one: (one.evaluation.score, -one.version))  # type: ignore[union-attr]
-        wait_for(lambda: client.versions(result.run).promoted == best.version, 10, "the promotion")
+        wait_for(lambda: client.versions(result.run).promoted == best.version, 60, "the promotion")
         kept = {best.version, STEPS}
         names = {f"{result.run}--policy--v{version}" for version in kept if version}
-        wait_for(lambda: names <= set(client.replicas()[0]["ready"]), 10, "the promoted version")
+        wait_for(lambda: names <= set(client.replicas()[0]["ready"]), 60, "the promoted version")
         assert violations(deployment, result.run) == []
 
         store = stored(deployment)
@@ -76,4 +76,4 @@ def test_the_loop_turns(redis_url: str, s3_url: str, tmp_path: Path, monkeypatch
         queries = dashboard_queries()
         assert len(queries) >= 8
         for expression in queries:
-            wait_for(lambda expression=expression: query(monitoring, expression) != [], 15, expression)
+            wait_for(lambda expression=expression: query(monitoring, expression) != [], 60, expression)

@@ -58,7 +58,7 @@ def announce(fleet: Fleet, *replicas: ReplicaStatus) -> None:
 
 def metric(fleet: Fleet, name: str) -> float:
     """Return the sum of one of the gateway's metrics."""
-    with urllib.request.urlopen(f"{fleet.deployment.url('gateway')}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"{fleet.deployment.url('gateway')}/metrics", timeout=60) as answer:
         found = [line for line in answer.read().decode().splitlines() if line.startswith(name)]
     return sum(float(line.rpartition(" ")[2]) for line in found)
 

@@ -38,7 +38,7 @@ def redis_cluster(folder: Path) -> Iterator[str]:
             stack.enter_context(process([redis_binary(), *flags], home / "redis.log"))
         nodes = [stack.enter_context(redis.Redis(port=port, decode_responses=True)) for port in ports]
         for number, node in enumerate(nodes):
-            wait_for(lambda node=node: _pings(node), 10, "a node")
+            wait_for(lambda node=node: _pings(node), 60, "a node")
             first, last = _SLOTS * number // _NODES, _SLOTS * (number + 1) // _NODES - 1
             node.execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)
             node.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)

@@ -189,7 +189,7 @@ def collector_process(
         child = subprocess.Popen([sys.executable, "-m", "leyden_collector"], env=environment, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
-        wait_for(lambda: child.poll() is not None or healthy(url), 20, "the collector")
+        wait_for(lambda: child.poll() is not None or healthy(url), 60, "the collector")
         yield child, url
     finally:
         if child.poll() is None:

@@ -164,7 +164,7 @@ class Fleet:
                 self._running[name].terminate()
         for name, process in self._running.items():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+                process.wait(60)
             self.kill(name)
         self.client.close()
 

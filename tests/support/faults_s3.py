@@ -37,7 +37,7 @@ class TroubledS3:
     def start(self) -> None:
         """Start, and wait until it listens."""
         self._thread.start()
-        wait_for(self._started.is_set, 10, "the S3 proxy")
+        wait_for(self._started.is_set, 60, "the S3 proxy")
 
     def stop(self) -> None:
         """Stop."""

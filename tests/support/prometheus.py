@@ -32,7 +32,7 @@ def prometheus(folder: Path, targets: Mapping[str, int]) -> Iterator[str]:
     }
     url = f"http://127.0.0.1:{port}"
     with process([binary, *(f"--{name}={value}" for name, value in flags.items())], folder / "prometheus.log"):
-        wait_for(lambda: _ready(url), 20, "Prometheus")
+        wait_for(lambda: _ready(url), 60, "Prometheus")
         yield url
 
 

@@ -91,7 +91,7 @@ def redis_server(folder: Path, port: int | None = None, appendonly: bool = True)
     flags += ["--appendonly", "yes" if appendonly else "no"]
     url = f"redis://127.0.0.1:{port}"
     with process([redis_binary(), *flags], folder / "redis.log"):
-        wait_for(lambda: answers_ping(url), 10, "redis")
+        wait_for(lambda: answers_ping(url), 60, "redis")
         yield url
 
 

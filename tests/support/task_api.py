@@ -54,7 +54,7 @@ def task_api(settings: TaskApiSettings, port: int = 0) -> Iterator[str]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
     thread.start()
-    wait_for(lambda: bool(config) and config[0].started, 10, "the task API")
+    wait_for(lambda: bool(config) and config[0].started, 60, "the task API")
     try:
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -3,6 +3,7 @@
 import json
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from leyden_ledger import Ledger
 from leyden_runtime.tokens import Scope, Tokens
 from leyden_storage import LocalStore
 from leyden_storage.keys import adapter_prefix
-from support.proxy import proxy_to
+from support.proxy import Proxy, proxy_to
 from support.task_api import SPEC, play, played, put_adapter
 
 TASKS = [TaskInput(input=n, expected=n, tags={"length": "long" if n > 2 else "short"}) for n in range(5)]
@@ -58,6 +59,13 @@ def learning(redis_url: str, store: LocalStore) -> Iterator[None]:
         yield
 
 
+def _let_go_late(proxy: Proxy) -> None:
+    """Let answers pass, but the first one only when its client has given up."""
+    if proxy.held.wait(60):
+        time.sleep(1.2)
+        proxy.replies.set()
+
+
 def test_a_request_whose_answer_is_lost_is_repeated_and_makes_one_run(api: str, token: str) -> None:
     host, port = api.removeprefix("http://").split(":")
     with (
@@ -65,7 +73,7 @@ def test_a_request_whose_answer_is_lost_is_repeated_and_makes_one_run(api: str, 
         LeydenClient(f"http://127.0.0.1:{proxy.port}", token, timeout_s=1) as client,
     ):
         proxy.replies.clear()
-        threading.Timer(1.2, proxy.replies.set).start()
+        threading.Thread(target=_let_go_late, args=[proxy], daemon=True).start()
         view = client.create_run(RunSpec.model_validate(SPEC))
         assert proxy.held.is_set()
         assert [view.spec.id for view in client.runs()] == [view.spec.id]

@@ -83,9 +83,9 @@ def test_it_rings_for_uploaded_tasks_and_stops_with_a_reader_of_events_connected
         client.create_run(RunSpec.model_validate({**SPEC, "id": "mine"}))
         client.upload_tasks("mine", [TaskInput(input=n) for n in range(3)])
         with redis.Redis.from_url(environment["LEYDEN_REDIS_URL"]) as broker:
-            wait_for(lambda: broker.llen("leyden") == 4, 10, "the doorbell")
+            wait_for(lambda: broker.llen("leyden") == 4, 60, "the doorbell")
         gauge = 'leyden_run_episodes{purpose="train",run="mine",state="queued"} 6.0'
-        wait_for(lambda: gauge in httpx.get(url + "/metrics").text, 10, "the gauge")
+        wait_for(lambda: gauge in httpx.get(url + "/metrics").text, 60, "the gauge")
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.stream("GET", f"{url}/v1/runs/mine/events", headers=headers) as reader:
             next(reader.iter_lines())
@@ -117,7 +117,7 @@ async def test_killed_between_store_and_ledger_it_promotes_once(
         assert process.returncode == -signal.SIGKILL
     with running(environment) as (_, url), LeydenClient(url, token) as client:
         await play_until(lambda: bool(stored_evaluations(store, "mine")))
-        wait_for(lambda: client.run("mine").summary.promoted == 0, 10, "the promotion")
+        wait_for(lambda: client.run("mine").summary.promoted == 0, 60, "the promotion")
         found = client.versions("mine")
     assert len(found.promotions) == 1 and found.versions[0].evaluation
     assert found.versions[0].evaluation.counts == {"succeeded": 3}

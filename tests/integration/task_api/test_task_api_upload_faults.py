@@ -184,7 +184,7 @@ def test_more_uploads_than_places_are_told_to_come_back(settings: TaskApiSetting
                 assert third.startswith(b"HTTP/1.1 429"), "before any of the body has come"
             assert http.get(f"/v1/runs/{NAME}").status_code == 200
         # Both clients are gone: their places are free again.
-        wait_for(lambda: http.post(URL, content=jsonl(1), headers=LINES).status_code == 202, 5, "a place")
+        wait_for(lambda: http.post(URL, content=jsonl(1), headers=LINES).status_code == 202, 30, "a place")
 
 
 def test_an_upload_that_falls_silent_loses_its_place(settings: TaskApiSettings, token: str) -> None:
