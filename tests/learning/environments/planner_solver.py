@@ -1,8 +1,8 @@
 """Two roles: a planner answers at once or hands over to a solver, which costs a little.
 
 Of the two clues the planner is shown the first: half of its values are easy, and answering at once is then right; it
-is wrong otherwise. The solver is shown the second, and must say which of four answers it stands for. Neither reaches the
-best reward alone, and the solver is called only where the planner says so.
+is wrong otherwise. The solver is shown the second, and must say which of four answers it stands for. Neither reaches
+the best reward alone, and the solver is called only where the planner says so.
 """
 
 from pathlib import Path

@@ -30,7 +30,8 @@ def test_an_interval_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("low", "high", "word"), [
-    (0.01, 0.2, "helps"), (-0.2, -0.01, "hurts"), (-0.01, 0.2, "no difference shown"), (0.0, 0.0, "no difference shown"),
+    (0.01, 0.2, "helps"), (-0.2, -0.01, "hurts"),
+    (-0.01, 0.2, "no difference shown"), (0.0, 0.0, "no difference shown"),
 ])  # fmt: skip
 def test_words_follow_from_the_interval(low: float, high: float, word: str) -> None:
     assert in_words(Interval(0.5, low, high, 5)) == word
