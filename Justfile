@@ -96,6 +96,10 @@ faults seeds="20" *args: setup servers
 controls *args: setup
     python -m pytest -m slow tests/e2e/test_controls.py -s {{args}}
 
+# Each strategy over several seeds, with controls, into infra/docs/learning.md (about an hour; goes on where it stopped)
+learning *args: setup
+    PYTHONPATH=tests python -m learning {{args}}
+
 # What TRL makes of the batch that the algorithm tests use: write it down, or compare with `--check`
 trl-reference *args: setup
     python tests/unit/algorithms/make_trl_reference.py {{args}}
