@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from leyden_contracts import Trajectory, Transition
+from leyden_contracts import Trajectory, Transition, checked_transition
 from leyden_storage.trajectories.batch_format import (
     CALL_COLUMNS,
     FORMAT,
@@ -29,8 +29,6 @@ _TOKENS = ["prompt_token_ids", "response_token_ids", "response_logprobs"]
 _NAMES = ["run", "episode", "attempt", *_PLAIN, *_TOKENS]
 """A call's fields, in the order in which a row is put together."""
 _EMPTY: dict[str, Any] = dict.fromkeys(_NAMES)
-_CALL_FIELDS = set(Transition.model_fields)
-_new, _set = Transition.__new__, object.__setattr__
 
 Columns = dict[str, Sequence[Any]]
 """Name -> value by row."""
@@ -121,15 +119,7 @@ def _prompts(columns: Columns, rows: slice) -> list[bytes]:
 
 
 def _call(row: Sequence[Any]) -> Transition:
-    """Return a call, whose fields are all there, without validating them: that was done when it was made.
-
-    It does what pydantic's `model_construct` does, which takes most of the time of reading a batch.
-    """
-    call = _new(Transition)
+    """Return a call, which was checked when it was made."""
     fields = _EMPTY.copy()  # faster to fill than a dictionary that must grow
     fields.update(zip(_NAMES, row, strict=True))
-    _set(call, "__dict__", fields)
-    _set(call, "__pydantic_fields_set__", _CALL_FIELDS)
-    _set(call, "__pydantic_extra__", None)
-    _set(call, "__pydantic_private__", None)
-    return call
+    return checked_transition(fields)
