@@ -34,7 +34,7 @@ from leyden_contracts.run import (
 from leyden_contracts.sampling import Bounds, Sampling
 from leyden_contracts.step import Signal, Step, TextCall
 from leyden_contracts.task import Task, TaskInput, TaskUpload
-from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
+from leyden_contracts.transition import Call, Trajectory, Transition, Verdict, checked_transition
 from leyden_contracts.upload import StoredUpload
 
 __all__ = [
@@ -82,6 +82,7 @@ __all__ = [
     "Verdict",
     "adapter_name",
     "allowed",
+    "checked_transition",
     "content_id",
     "episode_id",
     "group_id",

@@ -58,6 +58,23 @@ class Transition(Call):
     """The agent that made it, if the agent's own spans say; known from assembly on."""
 
 
+_FIELDS = set(Transition.model_fields)
+_new, _set = Transition.__new__, object.__setattr__
+
+
+def checked_transition(fields: dict[str, Any]) -> Transition:
+    """Return the transition of `fields`, which are all there and have been checked: they are not checked again.
+
+    It does what pydantic's `model_construct` does in a fifth of its time.
+    """
+    made = _new(Transition)
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_fields_set__", _FIELDS)
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
+
+
 class Verdict(StrEnum):
     """Whether a trajectory may be trained on."""
 

@@ -5,13 +5,14 @@ Token ids and logprobs travel as bytes, exactly as the gateway packed them from 
 
 import hashlib
 import math
+from functools import lru_cache
 from typing import Any
 
 import pydantic
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from leyden_contracts import Transition
+from leyden_contracts import Call, Transition, checked_transition
 from leyden_traces import names
 from leyden_traces.packing import MalformedSpan, check_tokens, pack_ids, pack_logprobs
 
@@ -23,7 +24,31 @@ OUTSIDE = "outside:"
 """Before the name of a provider, in place of a replica's: such a call has no tokens, and is never trained on."""
 
 _ENDS = FINISH_REASONS | {CUT}
-_LIMITS = {names.ATTEMPT: (1, 2**31), names.CALL: (1, 2**31), names.POLICY_VERSION: (0, 2**31)}
+_ATTRIBUTES = (
+    ("prompt_token_ids", names.PROMPT_TOKEN_IDS, ("bytes_value", "array_value")),
+    ("response_token_ids", names.RESPONSE_TOKEN_IDS, ("bytes_value", "array_value")),
+    ("response_logprobs", names.RESPONSE_LOGPROBS, ("bytes_value", "array_value")),
+    ("replica", names.REPLICA, ("string_value",)),
+    ("run", names.RUN, ("string_value",)),
+    ("episode", names.EPISODE, ("string_value",)),
+    ("attempt", names.ATTEMPT, ("int_value",)),
+    ("number", names.CALL, ("int_value",)),
+    ("role", names.ROLE, ("string_value",)),
+    ("policy_version", names.POLICY_VERSION, ("int_value",)),
+    ("temperature", names.TEMPERATURE, ("double_value", "int_value")),
+    ("finish_reason", names.FINISH_REASON, ("string_value",)),
+    ("response_id", names.RESPONSE_ID, ("string_value",)),
+)
+"""Field of a transition, its attribute, and of which types that may be; the first is the usual one."""
+_PACKED = (
+    ("prompt_token_ids", names.PROMPT_TOKEN_IDS, pack_ids, {"int_value"}),
+    ("response_token_ids", names.RESPONSE_TOKEN_IDS, pack_ids, {"int_value"}),
+    ("response_logprobs", names.RESPONSE_LOGPROBS, pack_logprobs, {"double_value", "int_value"}),
+)
+"""Field, its attribute, how a list is packed, and what that may hold."""
+_NUMBERS = (("attempt", names.ATTEMPT, 1), ("number", names.CALL, 1), ("policy_version", names.POLICY_VERSION, 0))
+"""Field, its attribute, and the least that it may be."""
+_TOO_LARGE = 2**31
 
 
 def trace_id(run: str, episode: str, attempt: int) -> bytes:
@@ -116,34 +141,18 @@ def decode_call(span: Span, attributes: dict[str, AnyValue] | None = None) -> Tr
     values = attributes_of(span) if attributes is None else attributes
     if len(values) != len(span.attributes):
         raise MalformedSpan("an attribute is given twice")
-    prompt = _ids(values, names.PROMPT_TOKEN_IDS)
-    response = _ids(values, names.RESPONSE_TOKEN_IDS)
-    logprobs = _logprobs(values, names.RESPONSE_LOGPROBS)
-    replica = _text(values, names.REPLICA)
-    if prompt or response or logprobs or not replica.startswith(OUTSIDE):
-        check_tokens(prompt, response, logprobs)
-    try:
-        return Transition(
-            run=_text(values, names.RUN),
-            episode=_text(values, names.EPISODE),
-            attempt=_int(values, names.ATTEMPT),
-            number=_int(values, names.CALL),
-            role=_text(values, names.ROLE),
-            policy_version=_int(values, names.POLICY_VERSION),
-            prompt_token_ids=prompt,
-            response_token_ids=response,
-            response_logprobs=logprobs,
-            temperature=_temperature(values),
-            finish_reason=_finish_reason(values),
-            response_id=_text(values, names.RESPONSE_ID),
-            replica=replica,
-            start_ns=_time(span.start_time_unix_nano),
-            end_ns=_time(span.end_time_unix_nano),
-            parent=span.parent_span_id.hex() if len(span.parent_span_id) == 8 else "",
-        )
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        raise MalformedSpan(f"leyden.{first['loc'][0]}: {first['msg']}") from error
+    fields = {
+        # What is of another type reads as empty: only then is it worth asking which type it is.
+        name: (key in values and getattr(values[key], kinds[0])) or _value(values, key, *kinds)
+        for name, key, kinds in _ATTRIBUTES
+    }
+    _check_values(fields)
+    _check_ids(fields["run"], fields["episode"], fields["role"])
+    fields["start_ns"] = _time(span.start_time_unix_nano)
+    fields["end_ns"] = _time(span.end_time_unix_nano)
+    fields["parent"] = span.parent_span_id.hex() if len(span.parent_span_id) == 8 else ""
+    fields["agent"] = ""
+    return checked_transition(fields)
 
 
 def text(key: str, value: str) -> KeyValue:
@@ -169,52 +178,39 @@ def _value(values: dict[str, AnyValue], key: str, *kinds: str) -> Any:
     return getattr(found, kind)
 
 
-def _text(values: dict[str, AnyValue], key: str) -> str:
-    # What is of another type reads as empty: only then is it worth asking which type it is.
-    return (key in values and values[key].string_value) or _value(values, key, "string_value")
+def _check_values(fields: dict[str, Any]) -> None:
+    """Check all but ids; pack lists. Raises MalformedSpan."""
+    for name, key, pack, kinds in _PACKED:
+        if not isinstance(fields[name], bytes):
+            fields[name] = pack(_items(fields[name].values, key, kinds))
+    prompt, response, logprobs = (fields["prompt_token_ids"], fields["response_token_ids"], fields["response_logprobs"])
+    if prompt or response or logprobs or not fields["replica"].startswith(OUTSIDE):
+        check_tokens(prompt, response, logprobs)
+    for name, key, low in _NUMBERS:
+        if not low <= fields[name] < _TOO_LARGE:
+            raise MalformedSpan(f"{key} must be from {low} to {_TOO_LARGE - 1}, not {fields[name]}")
+    fields["temperature"] = temperature = float(fields["temperature"])
+    if not 0 <= temperature < math.inf:
+        raise MalformedSpan(f"{names.TEMPERATURE} must be a finite number of at least 0, not {temperature}")
+    if fields["finish_reason"] not in _ENDS:
+        reason = fields["finish_reason"]
+        raise MalformedSpan(f"{names.FINISH_REASON} must be one of {sorted(_ENDS)}, not {reason!r}")
 
 
-def _int(values: dict[str, AnyValue], key: str) -> int:
-    value = (key in values and values[key].int_value) or _value(values, key, "int_value")
-    low, high = _LIMITS[key]
-    if not low <= value < high:
-        raise MalformedSpan(f"{key} must be from {low} to {high - 1}, not {value}")
-    return value
+@lru_cache(maxsize=4096)
+def _check_ids(run: str, episode: str, role: str) -> None:
+    """Raises MalformedSpan."""
+    try:
+        Call(run=run, episode=episode, attempt=1, number=1, role=role, policy_version=0)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise MalformedSpan(f"leyden.{first['loc'][0]}: {first['msg']}") from error
 
 
 def _time(nanoseconds: int) -> int:
     if nanoseconds >= 2**63:
         raise MalformedSpan(f"a time must be below 2^63 ns, not {nanoseconds}")
     return nanoseconds
-
-
-def _temperature(values: dict[str, AnyValue]) -> float:
-    given = values.get(names.TEMPERATURE)
-    value = (given and given.double_value) or float(_value(values, names.TEMPERATURE, "double_value", "int_value"))
-    if not (math.isfinite(value) and value >= 0):
-        raise MalformedSpan(f"{names.TEMPERATURE} must be a finite number of at least 0, not {value}")
-    return value
-
-
-def _finish_reason(values: dict[str, AnyValue]) -> str:
-    value = _text(values, names.FINISH_REASON)
-    if value not in _ENDS:
-        raise MalformedSpan(f"{names.FINISH_REASON} must be one of {sorted(_ENDS)}, not {value!r}")
-    return value
-
-
-def _ids(values: dict[str, AnyValue], key: str) -> bytes:
-    value = (key in values and values[key].bytes_value) or _value(values, key, "bytes_value", "array_value")
-    if isinstance(value, bytes):
-        return value
-    return pack_ids(_items(value.values, key, {"int_value"}))
-
-
-def _logprobs(values: dict[str, AnyValue], key: str) -> bytes:
-    value = (key in values and values[key].bytes_value) or _value(values, key, "bytes_value", "array_value")
-    if isinstance(value, bytes):
-        return value
-    return pack_logprobs(_items(value.values, key, {"double_value", "int_value"}))
 
 
 def _items(items: Any, key: str, kinds: set[str]) -> list[Any]:

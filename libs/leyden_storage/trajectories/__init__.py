@@ -3,8 +3,10 @@
 Why in batches, and why each is still stored exactly once: infra/docs/decisions/0010-trajectories-in-batches.md.
 """
 
-from leyden_storage.trajectories.batch_format import Detail, UnreadableBatch, decode_batch, encode_batch
+from leyden_storage.trajectories.batch_format import Detail, UnreadableBatch
 from leyden_storage.trajectories.cached import BatchCache
+from leyden_storage.trajectories.decoding import decode_batch
+from leyden_storage.trajectories.encoding import encode_batch
 from leyden_storage.trajectories.reading import (
     TrajectoryNotFound,
     read_batch,

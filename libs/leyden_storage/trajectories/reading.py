@@ -7,7 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from leyden_contracts import Trajectory
 from leyden_storage.base import ObjectNotFound, ObjectStore
 from leyden_storage.keys import trajectories_prefix, trajectory_batch_key
-from leyden_storage.trajectories.batch_format import Detail, decode_batch, encode_batch
+from leyden_storage.trajectories.batch_format import Detail
+from leyden_storage.trajectories.decoding import decode_batch
+from leyden_storage.trajectories.encoding import encode_batch
 from leyden_storage.trajectories.ranges import ObjectFile
 
 _WHOLE_BYTES = 2**18

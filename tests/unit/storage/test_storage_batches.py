@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from leyden_contracts import Signal, Step, TextCall, Trajectory, Transition, Verdict
 from leyden_storage.trajectories import Detail, UnreadableBatch, decode_batch, encode_batch
+from leyden_storage.trajectories.id_columns import join_ids, split_ids
 from leyden_storage.trajectories.prefixes import Merged, merge_prompts, restore_prompts
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -164,8 +165,8 @@ def parquet(metadata: dict[str, str]) -> bytes:
         (b"", "cannot be read"),
         (b"PAR1 and no more", "cannot be read"),
         (parquet({}), "no batch of trajectories"),
-        (parquet({"leyden.trajectories": "2"}), "of format '2', and this version of Leyden reads format '1'"),
-        (parquet({"leyden.trajectories": "1"}), "cannot be read"),
+        (parquet({"leyden.trajectories": "1"}), "of format '1', and this version of Leyden reads format '2'"),
+        (parquet({"leyden.trajectories": "2"}), "cannot be read"),
     ],
 )
 def test_what_cannot_be_read_says_why(data: bytes, said: str) -> None:
@@ -187,7 +188,27 @@ def test_garbled_tokens_are_noticed(batch_of_one: Trajectory) -> None:
         replica="a",
     )
     data = bytearray(encode_batch([batch_of_one.model_copy(update={"transitions": (step,)})]))
-    at = data.index(step.prompt_token_ids[100:120])
-    data[at : at + 400] = bytes(400)
+    at = data.index(step.prompt_token_ids[400:480:4])  # low bytes
+    data[at : at + 200] = bytes(200)
     with pytest.raises(UnreadableBatch):
         decode_batch(bytes(data))
+
+
+@given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), max_size=5))
+def test_split_ids_are_joined_again(asked: list[list[int]]) -> None:
+    pieces = [packed(ids) for ids in asked]
+    columns = split_ids(pieces)
+    assert join_ids(columns) == pieces
+    assert join_ids([column.slice(1) for column in columns]) == pieces[1:]
+
+
+def test_half_an_id_is_refused() -> None:
+    with pytest.raises(ValueError, match="no multiple of 4"):
+        split_ids([packed([1]), b"ab", b"cd"])
+
+
+def test_parts_that_do_not_fit_each_other_are_refused() -> None:
+    low, _, high = split_ids([packed([1, 2]), packed([3])])
+    _, other, _ = split_ids([packed([1]), packed([2, 3])])
+    with pytest.raises(ValueError, match="differ in length"):
+        join_ids([low, other, high])
