@@ -37,9 +37,17 @@ POINTS = {
     "collector.noted": "a segment is noted in the ledger, its sender has no answer",
     "collector.leased": "the ledger has formed a batch of closed attempts, nothing of it is stored",
     "collector.written": "a batch of trajectories is in the object store, the ledger has not been told",
+    "learner.read": "the trajectories of a step are read, nothing is made of them",
+    "learner.batched": "a batch is chosen, its random numbers are drawn",
+    "learner.probed": "the probes are begun, no gradient is computed",
+    "learner.gradients": "all gradients of a step are computed, no weight has moved",
+    "learner.stepped": "the weights have moved, nothing of the version is stored",
+    "learner.file": "a file of a version is in the object store; passed once for each",
+    "learner.followed": "the manifest of a role that is not the lead is in the object store; passed once for each",
     "learner.written": "all of a version but its last manifest is in the object store",
     "learner.committed": "a version is committed in the object store, not published",
     "learner.published": "a version is published, its groups are not marked as consumed",
+    "learner.consumed": "a version's groups are marked as consumed, the next step has not begun",
 }
 """Every place there is -> what holds there."""
 

@@ -40,6 +40,7 @@ def commit(store: ObjectStore, parts: Sequence[tuple[AdapterManifest, Files]]) -
     for manifest, files in others:
         _put(store, manifest, files)
         store.put(manifest_key(manifest.run, manifest.role, manifest.version), _text(manifest))
+        failpoint("learner.followed")
     _put(store, lead, lead_files)
     failpoint("learner.written")
     if not store.create(key, _text(lead)):
@@ -49,6 +50,7 @@ def commit(store: ObjectStore, parts: Sequence[tuple[AdapterManifest, Files]]) -
 def _put(store: ObjectStore, manifest: AdapterManifest, files: Files) -> None:
     for name, data in files.items():
         store.put(adapter_prefix(manifest.run, manifest.role, manifest.version) + name, data)
+        failpoint("learner.file")
 
 
 def _text(manifest: AdapterManifest) -> bytes:

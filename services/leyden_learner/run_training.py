@@ -87,6 +87,7 @@ class RunTraining:
             await self._around.ledger.runs.finish(self._run)
             return Progress.FINISHED
         trajectories = [await self._reader.trajectories(group) for group in groups]
+        failpoint("learner.read")
         self._newest = await asyncio.to_thread(self._train, groups, trajectories)
         failpoint("learner.committed")
         self._reader.take(groups)
@@ -98,7 +99,9 @@ class RunTraining:
         """Take the step and commit it as one checkpoint."""
         trainer = self._trainer
         batch = trainer.build_batch([(group.id, own) for group, own in zip(groups, trajectories, strict=True)])
+        failpoint("learner.batched")
         probes = {role: self._begin_probes(role, batch) for role in trainer.roles}
+        failpoint("learner.probed")
         metrics = trainer.step(batch)
         # The lead role is the first by name, and its manifest comes last.
         parts = [self._part(role, batch, metrics[role], probes[role]) for role in reversed(trainer.roles)]
@@ -150,6 +153,7 @@ class RunTraining:
             failpoint("learner.published")
         if self._newest:
             await training.consumed(self._run, self._groups_consumed)
+            failpoint("learner.consumed")
 
 
 def _load(around: Surroundings, spec: RunSpec) -> tuple[Trainer, list[AdapterManifest]]:

@@ -22,6 +22,7 @@ from leyden_learner.policy import Policy
 from leyden_learner.rollouts import Rules
 from leyden_learner.samples import Sample
 from leyden_learner.step_tokens import StepTokens
+from leyden_runtime.failpoints import failpoint
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 OPTIMIZER, RNG = "optimizer.safetensors", "rng.safetensors"
@@ -74,12 +75,14 @@ class Trainer:
         for role in self.roles:
             if own[role]:
                 metrics[role] |= self._gradients(role, own[role])
+        failpoint("learner.gradients")
         # One step on a broken number would spoil the weights for ever.
         sound = all(math.isfinite(found.get(name, 0)) for found in metrics.values() for name in ("loss", "grad_norm"))
         for role, optimizer in self._optimizers.items():
             if sound and own[role]:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        failpoint("learner.stepped")
         self.version += 1
         last = {"refused": float(not sound), "seconds": time.perf_counter() - started}
         # JSON knows no infinity: what is not finite is left out.

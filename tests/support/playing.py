@@ -1,6 +1,6 @@
 """Plays groups to their end in a real ledger and store, as workers, gateway and collector would."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from leyden_contracts import AttemptResult, FailureReason, RunSpec, Trajectory
 from leyden_ledger import Ending, Ledger, SpanNote
@@ -14,11 +14,11 @@ FAILS = None
 """Instead of a reward: the episode fails."""
 
 
-async def accept(ledger: Ledger, spec: RunSpec, groups: Sequence[str]) -> None:
-    """Enter the run and its groups, and let all that may run be released."""
+async def accept(ledger: Ledger, spec: RunSpec, groups: Sequence[str], store: ObjectStore | None = None) -> None:
+    """Enter the run and its groups, and let all that may run be released; with `store`, the upload is in it."""
     run = str(spec.id)
     await ledger.runs.create(spec)
-    await episodes.accept(ledger, run, [Planned(g, g, size=spec.group_size) for g in groups])
+    await episodes.accept(ledger, run, [Planned(g, g, size=spec.group_size) for g in groups], store)
     await ledger.episodes.release(run)
 
 
@@ -39,8 +39,9 @@ async def play(
     version: int = 0,
     run: str = RUN,
     stored: bool = True,
+    make: Callable[..., Trajectory] = played,
 ) -> None:
-    """Run the group's episodes to their end; without `stored` their trajectories get lost."""
+    """Run the group's episodes to their end, as `make` has them; without `stored` their trajectories get lost."""
     for index, reward in enumerate(rewards):
         episode = f"{group}.{index}"
         claim = await ledger.episodes.claim(run, episode, "worker", 60)
@@ -49,7 +50,7 @@ async def play(
             result = AttemptResult(outcome="failed", reason=FailureReason.AGENT_ERROR)
             await ledger.episodes.close(run, episode, claim.attempt, result)
             continue
-        trajectory = played(run, group, index, reward, version, claim.attempt)
+        trajectory = make(run, group, index, reward, version, claim.attempt)
         for call in trajectory.transitions:
             await ledger.calls.pin(run, episode, claim.attempt, version)
             await ledger.calls.count(run, episode, claim.attempt)
