@@ -14,7 +14,7 @@ N anything that is compared, K rewards of an episode, P pairs, V vocabulary. The
 from leyden_algorithms.advantages import COMPARISONS, WITHIN_GROUPS
 from leyden_algorithms.aggregation import AGGREGATIONS
 from leyden_algorithms.corrections import CORRECTIONS, Correction
-from leyden_algorithms.credit import CREDIT_STRATEGIES, ValueHead, critic_targets, value_loss
+from leyden_algorithms.credit import CREDIT_STRATEGIES, ValueHead, critic_targets, fit_values, value_loss
 from leyden_algorithms.groups import group_labels, state_hash
 from leyden_algorithms.losses import (
     KL_ESTIMATORS,
@@ -49,6 +49,7 @@ __all__ = [
     "dpo_loss",
     "dpo_metrics",
     "entropy_bonus",
+    "fit_values",
     "group_labels",
     "kl_loss",
     "sequence_logprobs",

@@ -6,6 +6,7 @@ This package imports pydantic and nothing else.
 
 from leyden_contracts.adapter import AdapterManifest, Probe, adapter_name
 from leyden_contracts.algorithm import Algorithm, Control, LoraShape
+from leyden_contracts.critic import Critic
 from leyden_contracts.episode import (
     EPISODE_TRANSITIONS,
     TERMINAL_STATES,
@@ -46,6 +47,7 @@ __all__ = [
     "Bounds",
     "Call",
     "Control",
+    "Critic",
     "Episode",
     "EpisodeRules",
     "EpisodeState",

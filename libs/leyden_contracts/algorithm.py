@@ -1,13 +1,14 @@
 """How a run's learner turns finished groups into a better policy. What does not fit together is refused."""
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from leyden_contracts.base import Message
+from leyden_contracts.critic import Critic, with_critic
 
-CreditName = Literal["identical", "discounted", "step_rewards", "gigpo"]
+CreditName = Literal["identical", "discounted", "step_rewards", "gigpo", "critic"]
 AdvantageName = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "gdpo"]
 LossName = Literal["ppo_clip", "gspo", "gspo_token", "cispo"]
 AverageName = Literal["token_mean", "sequence_mean", "constant"]
@@ -55,7 +56,10 @@ class Algorithm(Message):
     credit: CreditName = "identical"
     """How an episode's reward is spread over its calls. `identical`: each call gets it whole (LightningRL, arXiv
     2508.03680, section 3.3). `discounted`: less for earlier calls. `step_rewards`: with the intermediate rewards from
-    that call on. `gigpo`: with a comparison of calls that were shown the same (arXiv 2505.10978)."""
+    that call on. `gigpo`: with a comparison of calls that were shown the same (arXiv 2505.10978). `critic`: against
+    what a learned critic expected of it; that is the baseline, so one episode of a task will do."""
+    critic: Critic | None = None
+    """For `credit: critic` alone; None is its own settings there."""
     discount: float | None = Field(default=None, gt=0, le=1)
     """From a call to the next; None is the strategy's own. Not for `identical`."""
     step_weight: float | None = Field(default=None, ge=0)
@@ -64,7 +68,8 @@ class Algorithm(Message):
     """What is compared with what. `grpo`: a group, in its standard deviations (arXiv 2402.03300); `dr_grpo` without
     them (2503.20783); `rloo`: with the others of the group (2402.14740); `reinforce++`: with the whole batch
     (2501.03262), `reinforce++_baseline`: a group, in deviations of the batch; `gdpo`: several rewards apart
-    (2601.05242)."""
+    (2601.05242). `credit: critic` has its own baseline, and is normalised over the batch: `reinforce++`, which it is
+    given where none is named."""
     compare_roles: Literal["jointly", "apart"] = "jointly"
     """Whether the calls of all trained roles share one comparison, or each role is compared with its own alone."""
     rewards: dict[str, float] = {}
@@ -100,7 +105,7 @@ class Algorithm(Message):
     groups_per_step: int = Field(default=8, ge=1)
     """Groups in one optimizer step. One step makes one policy version."""
     least_episodes: int = Field(default=2, ge=1)
-    """A group with fewer episodes that can be trained on is left out."""
+    """A group with fewer episodes that can be trained on is left out. Where `credit: critic` names none, it is 1."""
     drop_cut_replies: bool = False
     """Replies that ran into their length limit are compared, but not trained on (DAPO's overlong filtering)."""
     max_staleness: int = Field(default=0, ge=0)
@@ -127,8 +132,15 @@ class Algorithm(Message):
         """Whether one episode alone has no advantage."""
         return self.advantage not in _NEEDS_NO_GROUP
 
+    @model_validator(mode="before")
+    @classmethod
+    def _critic_has_settings(cls, data: Any) -> Any:
+        return with_critic(data)
+
     @model_validator(mode="after")
     def _settings_are_used(self) -> Self:
+        if self.critic and self.credit != "critic":
+            raise ValueError("`critic` is for `credit: critic`: leave it out")
         if self.discount is not None and self.credit == "identical":
             raise ValueError("`discount` means nothing to `credit: identical`: leave it out")
         if self.step_weight is not None and self.credit != "gigpo":
@@ -142,6 +154,8 @@ class Algorithm(Message):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.credit == "critic" and self.advantage != "reinforce++":
+            raise ValueError("`credit: critic` is its own baseline: leave `advantage` out, or set it to reinforce++")
         if self.credit == "gigpo" and self.advantage not in _OF_A_GROUP:
             raise ValueError(f"`credit: gigpo` compares inside groups: set `advantage` to {', '.join(_OF_A_GROUP)}")
         if self.advantage == "gdpo" and len(self.rewards) < 2:

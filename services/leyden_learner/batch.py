@@ -2,13 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from leyden_algorithms import Episodes, group_labels, state_hash
 from leyden_contracts import Algorithm, Control, Trajectory, Transition
+from leyden_learner.critics import Judge, Lesson, make_lessons
 from leyden_learner.objective import Objective
 from leyden_learner.rollouts import Rollout, Rules, select
 from leyden_learner.samples import Sample, make_sample
@@ -32,6 +33,8 @@ class Batch:
     """Those that are trained on."""
     samples: tuple[Sample, ...]
     """Of all roles."""
+    lessons: tuple[Lesson, ...] = ()
+    """What critics learn from this step, where the run has them: all calls of `rollouts`."""
 
     def skipped_if(self, refused: bool) -> dict[str, str]:
         """Return why groups are not trained on; where the step was refused, that is so of all of them."""
@@ -56,7 +59,9 @@ class _Part:
     calls: tuple[Transition, ...]
 
 
-def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: torch.Generator) -> Batch:
+def build_batch(
+    groups: Groups, rules: Rules, objective: Objective, generator: torch.Generator, judge: Judge | None = None
+) -> Batch:
     """Choose what is trained on, and give each call its advantage.
 
     Args:
@@ -64,6 +69,7 @@ def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: t
         rules: see `Rules`.
         objective: of the run.
         generator: shuffles rewards where the run's control asks for that; not used otherwise.
+        judge: the critics' opinion of calls, where the run's credit asks for it.
     """
     skipped: dict[str, str] = {}
     dropped: Counter[str] = Counter()
@@ -73,7 +79,7 @@ def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: t
         dropped += choice.dropped
         selected += [(group, rollout) for rollout in choice.rollouts]
         skipped |= {group: choice.reason} if choice.reason else {}
-    samples = _samples(selected, rules, objective, generator) if selected else []
+    samples, lessons = _samples(selected, rules, objective, generator, judge) if selected else ([], [])
     telling = {sample.group for sample in samples if sample.advantage}
     skipped |= {group: "equal_rewards" for group, _ in selected if group not in telling}
     drop_cut = rules.algorithm.drop_cut_replies
@@ -85,32 +91,57 @@ def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: t
         rollouts=tuple(rollout for _, rollout in selected),
         episodes=tuple(dict.fromkeys(sample.episode for sample in trained)),
         samples=tuple(trained),
+        lessons=tuple(lessons),
     )
 
 
 def _samples(
-    selected: Sequence[tuple[str, Rollout]], rules: Rules, objective: Objective, generator: torch.Generator
-) -> list[Sample]:
-    """Return every call of the selected rollouts with its advantage."""
-    parts = _parts(selected, rules)
+    selected: Sequence[tuple[str, Rollout]],
+    rules: Rules,
+    objective: Objective,
+    generator: torch.Generator,
+    judge: Judge | None,
+) -> tuple[list[Sample], list[Lesson]]:
+    """Return every call of the selected rollouts with its advantage, and what critics learn from them."""
     rewards = _rewards([rollout.trajectory for _, rollout in selected], rules.algorithm, generator)
-    advantages = objective.advantages(_episodes(parts, rewards)).tolist()
-    calls = [(part.group, call) for part in parts for call in part.calls]
-    return [make_sample(group, call, one) for (group, call), one in zip(calls, advantages, strict=True)]
+    samples: list[Sample] = []
+    lessons: list[Lesson] = []
+    for parts in _comparisons(selected, rules):
+        episodes = _episodes(parts, rewards)
+        own = [make_sample(part.group, call, 0.0) for part in parts for call in part.calls]
+        if judge:
+            seen = judge(own)
+            episodes = replace(episodes, values_C=seen.values_C)
+            lessons += make_lessons(own, seen, objective.returns(episodes))
+        advantages = _advantages(episodes, objective).tolist()
+        samples += [replace(sample, advantage=one) for sample, one in zip(own, advantages, strict=True)]
+    return samples, lessons
 
 
-def _parts(selected: Sequence[tuple[str, Rollout]], rules: Rules) -> list[_Part]:
+def _advantages(episodes: Episodes, objective: Objective) -> Tensor:
+    if episodes.values_C is None or bool(torch.isfinite(episodes.values_C).all()):
+        return objective.advantages(episodes)
+    # A loss made of these is not finite, and so the step is refused.
+    return torch.full_like(episodes.values_C, torch.nan)
+
+
+def _comparisons(selected: Sequence[tuple[str, Rollout]], rules: Rules) -> list[list[_Part]]:
+    """Return the episodes as they are compared: all together, or those of each role that made calls by themselves."""
     if rules.algorithm.compare_roles == "jointly":
         return [
-            _Part(group, "", place, rollout.trajectory, rollout.calls)
-            for place, (group, rollout) in enumerate(selected)
+            [
+                _Part(group, "", place, rollout.trajectory, rollout.calls)
+                for place, (group, rollout) in enumerate(selected)
+            ]
         ]
-    parts = []
-    for place, (group, rollout) in enumerate(selected):
-        for role in rules.roles:
+    found: list[list[_Part]] = []
+    for role in rules.roles:
+        parts = []
+        for place, (group, rollout) in enumerate(selected):
             own = tuple(call for call in rollout.calls if call.role == role)
             parts += [_Part(group, role, place, rollout.trajectory, own)] if own else []
-    return parts
+        found += [parts] if parts else []
+    return found
 
 
 def _rewards(trajectories: Sequence[Trajectory], algorithm: Algorithm, generator: torch.Generator) -> Tensor:

@@ -17,6 +17,12 @@ ENTROPY = Gauge("leyden_learner_entropy", "Of the policy's distributions, nats a
 CLIP_FRACTION = Gauge("leyden_learner_clip_fraction", "Tokens whose gradient the clip removed.", ["run", "role"])
 RATIO_MEAN = Gauge("leyden_learner_ratio_mean", "Mean importance ratio of the newest step.", ["run", "role"])
 GRAD_NORM = Gauge("leyden_learner_grad_norm", "Gradient norm before clipping.", ["run", "role"])
+VALUE_LOSS = Gauge(
+    "leyden_learner_value_loss", "Of the critic before the step, half its squared error.", ["run", "role"]
+)
+EXPLAINED_VARIANCE = Gauge(
+    "leyden_learner_explained_variance", "Share of the returns' variance that the critic foresaw.", ["run", "role"]
+)
 TRAINED_TOKENS = Counter("leyden_learner_trained_tokens", "Response tokens trained on.", ["run", "role"])
 DROPPED_TOKENS = Counter("leyden_learner_dropped_tokens", "Tokens a correction dropped.", ["run", "role", "reason"])
 SKIPPED_GROUPS = Counter("leyden_learner_skipped_groups", "Groups that trained nothing.", ["run", "reason"])
@@ -38,6 +44,8 @@ _GAUGES = {
     "clip_fraction": CLIP_FRACTION,
     "ratio_mean": RATIO_MEAN,
     "grad_norm": GRAD_NORM,
+    "value_loss": VALUE_LOSS,
+    "explained_variance": EXPLAINED_VARIANCE,
 }
 _DROPPED = "dropped_"
 """How a step's metrics count trajectories that may not be trained on; the reason follows."""

@@ -18,6 +18,7 @@ from leyden_algorithms import (
     RatioStats,
     Tokens,
     Totals,
+    critic_targets,
     entropy_bonus,
 )
 from leyden_algorithms.numbers import means, spread
@@ -34,6 +35,7 @@ class Objective:
         self._estimate = KL_ESTIMATORS[algorithm.kl_estimator]
         self._compare = _comparison(algorithm)
         self._credit = _credit(algorithm)
+        self._discount = algorithm.discount or 1.0
         self._loss: Callable[[Tokens], Tensor] = partial(TOKEN_LOSSES[algorithm.loss], clip_low=low, clip_high=high)
         self._correct = _correction(algorithm)
         length = {"length": algorithm.average_length} if algorithm.average_length else {}
@@ -47,6 +49,14 @@ class Objective:
     def advantages(self, episodes: Episodes) -> Tensor:
         """Return the advantage of each call, shape [C]."""
         return self._credit(episodes, self._compare)
+
+    def returns(self, episodes: Episodes) -> Tensor:
+        """Return what each call turned out to be worth, shape [C]: what a critic learns.
+
+        It learns whole returns, whatever the trace of the advantages: a fresh head that learned from its own guesses
+        would be slow to forget them (VC-PPO, arXiv 2503.01491, section 4.2: decoupled GAE).
+        """
+        return critic_targets(episodes, discount=self._discount, trace=1.0)
 
     def correction(self, tokens: Tokens) -> Correction:
         """Return the weight of each token, shape [T], and what was dropped."""
@@ -87,6 +97,7 @@ def _comparison(algorithm: Algorithm) -> Callable[..., Tensor]:
 
 def _credit(algorithm: Algorithm) -> Callable[..., Tensor]:
     options: dict[str, Any] = {"discount": algorithm.discount, "weight": algorithm.step_weight}
+    options["trace"] = algorithm.critic.trace if algorithm.critic else None
     given = {name: one for name, one in options.items() if one is not None}
     return partial(CREDIT_STRATEGIES[algorithm.credit], **given)
 

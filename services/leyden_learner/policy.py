@@ -43,6 +43,7 @@ class Policy:
         self._products = torch.bfloat16 if compute.precision is Precision.BFLOAT16 else torch.float32
         base = _load(folder, base_model, self._products)
         self.vocabulary: int = base.get_input_embeddings().num_embeddings
+        self.width: int = base.get_output_embeddings().weight.shape[1]
         config = LoraConfig(
             r=shape.rank,
             lora_alpha=shape.alpha,
@@ -96,6 +97,11 @@ class Policy:
         """Return what `response_logprobs` does, without gradients; by the base model where `adapter` is false."""
         with self._plain(adapter):
             return self._forward.scores(samples).logprobs
+
+    def base_states(self, samples: Sequence[Sample]) -> Tensor:
+        """Return the base model's final hidden states that predict the responses: float32, shape [sum of R, H]."""
+        with self._plain(adapter=False):
+            return self._forward.hidden(samples).float()
 
     def sequence_logprobs(self, token_ids: Sequence[int], adapter: bool = True) -> list[float]:
         """Return logprobs of tokens 2..T at temperature 1; of the base model where `adapter` is false."""

@@ -15,6 +15,7 @@ from leyden_contracts import RunSpec, Trajectory
 from leyden_learner import optimizer_state
 from leyden_learner.batch import Batch, build_batch
 from leyden_learner.compute import DEFAULT, Compute
+from leyden_learner.critics import Critics, lesson_metrics
 from leyden_learner.forward import MicroBatch, share
 from leyden_learner.metrics import batch_metrics
 from leyden_learner.objective import Objective
@@ -51,6 +52,7 @@ class Trainer:
         shape = spec.algorithm.lora
         self.policy = Policy(folder, spec.base_model, shape, spec.seed, self._accelerator, compute, self.roles)
         self._optimizers = {role: self._new_optimizer(role) for role in self.roles}
+        self._critics = Critics(spec.algorithm, self.policy, self.roles) if spec.algorithm.critic else None
         self._generator = torch.Generator().manual_seed(spec.seed)
 
     def _new_optimizer(self, role: str) -> Any:
@@ -61,7 +63,8 @@ class Trainer:
     def build_batch(self, groups: Sequence[tuple[str, Sequence[Trajectory]]]) -> Batch:
         """Return what the next step trains on; draws from the run's random numbers."""
         rules = Rules(self.spec.algorithm, self.roles, self.version, self.policy.vocabulary)
-        return build_batch(groups, rules, self.objective, self._generator)
+        judge = self._critics.judge if self._critics else None
+        return build_batch(groups, rules, self.objective, self._generator, judge)
 
     def step(self, batch: Batch) -> dict[str, Metrics]:
         """Make the next version of every role from `batch`, and return metrics by role.
@@ -73,15 +76,19 @@ class Trainer:
         metrics = {role: batch_metrics(batch, role, self.version) for role in self.roles}
         own = {role: batch.of(role) for role in self.roles}
         for role in self.roles:
+            metrics[role] |= lesson_metrics(batch.lessons, role)
             if own[role]:
                 metrics[role] |= self._gradients(role, own[role])
         failpoint("learner.gradients")
         # One step on a broken number would spoil the weights for ever.
-        sound = all(math.isfinite(found.get(name, 0)) for found in metrics.values() for name in ("loss", "grad_norm"))
+        must_be = ("loss", "grad_norm", "value_loss")
+        sound = all(math.isfinite(found.get(name, 0)) for found in metrics.values() for name in must_be)
         for role, optimizer in self._optimizers.items():
             if sound and own[role]:
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        if sound and self._critics:
+            self._critics.learn(batch.lessons)
         failpoint("learner.stepped")
         self.version += 1
         last = {"refused": float(not sound), "seconds": time.perf_counter() - started}
@@ -156,6 +163,7 @@ class Trainer:
             ADAPTER_CONFIG: self.policy.adapter_config(),
             OPTIMIZER: optimizer_state.dump(self._optimizers[role], list(self.policy.parameters)),
             RNG: save({"generator": self._generator.get_state()}),
+            **(self._critics.files(role) if self._critics else {}),
         }
 
     def restore(self, version: int, files: dict[str, dict[str, bytes]]) -> None:
@@ -165,4 +173,6 @@ class Trainer:
             self.policy.load_adapter_state(load(files[role][ADAPTER]))
             optimizer_state.restore(self._optimizers[role], list(self.policy.parameters), files[role][OPTIMIZER])
             self._generator.set_state(load(files[role][RNG])["generator"])
+            if self._critics:
+                self._critics.restore(role, files[role])
         self.version = version

@@ -12,6 +12,7 @@ from leyden_algorithms.credit.discounted import discounted
 from leyden_algorithms.credit.gigpo import gigpo
 from leyden_algorithms.credit.identical import identical
 from leyden_algorithms.credit.returns import returns_to_go
+from leyden_algorithms.credit.ridge import fit_values
 from leyden_algorithms.credit.step_rewards import step_rewards
 
 CREDIT_STRATEGIES: dict[str, Callable[..., Tensor]] = {
@@ -29,6 +30,7 @@ __all__ = [
     "critic",
     "critic_targets",
     "discounted",
+    "fit_values",
     "gae",
     "gigpo",
     "identical",

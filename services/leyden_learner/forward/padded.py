@@ -25,12 +25,14 @@ class PaddedForward:
             for part in cut_rows(make_rows(samples), token_limit)
         ]
 
+    def hidden(self, samples: Sequence[Sample]) -> Tensor:
+        """Compute the final hidden states that predict the response tokens."""
+        ids, (index, column, _) = self._fed(samples)
+        return self._model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state[index, column]
+
     def scores(self, samples: Sequence[Sample], entropy: bool = False) -> Scores:
         """Compute logprobs, and entropies where asked, of all response tokens."""
-        # Padding stands on the right, where causal attention never looks: no mask is needed.
-        rows = make_rows(samples)
-        ids = torch.nn.utils.rnn.pad_sequence([row.tokens[:-1] for row in rows], batch_first=True).to(self._device)
-        index, column, heat = (one.to(self._device) for one in _where(samples, rows))
+        ids, (index, column, heat) = self._fed(samples)
         # The head runs over no position before the first response.
         first = int(column.min())
         kept = torch.arange(first, ids.shape[1], device=self._device)
@@ -39,6 +41,13 @@ class PaddedForward:
         targets = torch.cat([sample.response for sample in samples]).to(self._device)
         chosen = logps.gather(1, targets[:, None])[:, 0]
         return Scores(chosen, -(logps.exp() * logps).sum(1) if entropy else None)
+
+    def _fed(self, samples: Sequence[Sample]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the rows, and where in them the response tokens are predicted (see `_where`)."""
+        # Padding stands on the right, where causal attention never looks: no mask is needed.
+        rows = make_rows(samples)
+        ids = torch.nn.utils.rnn.pad_sequence([row.tokens[:-1] for row in rows], batch_first=True).to(self._device)
+        return ids, tuple(one.to(self._device) for one in _where(samples, rows))
 
 
 def _where(samples: Sequence[Sample], rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:

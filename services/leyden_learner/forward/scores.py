@@ -24,6 +24,10 @@ class Forward(Protocol):
         """Cut the samples into passes that feed at most `token_limit` tokens each; one long sample goes alone."""
         ...
 
+    def hidden(self, samples: Sequence[Sample]) -> Tensor:
+        """Compute in one pass the final hidden states that predict the response tokens, shape [sum of R, H]."""
+        ...
+
     def scores(self, samples: Sequence[Sample], entropy: bool = False) -> Scores:
         """Compute in one pass; both results carry gradients."""
         ...

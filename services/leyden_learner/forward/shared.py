@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from leyden_learner.forward.attention import NAME, choose_kernel
 from leyden_learner.forward.head import token_scores
@@ -66,8 +67,8 @@ class SharedForward:
         """Cut the samples into passes; a group stays together while it fits."""
         return pack([sample.tokens[:-1] for sample in samples], token_limit)
 
-    def scores(self, samples: Sequence[Sample], entropy: bool = False) -> Scores:
-        """Compute logprobs, and entropies where asked, of all response tokens."""
+    def hidden(self, samples: Sequence[Sample]) -> Tensor:
+        """Compute the final hidden states that predict the response tokens."""
         # A last token predicts nothing.
         forest = plant([sample.tokens[:-1] for sample in samples])
         hidden = self._model.get_decoder()(
@@ -79,11 +80,15 @@ class SharedForward:
         # The token at position t + 1 is predicted at t.
         pairs = zip(samples, forest.paths, strict=True)
         places = torch.cat([path[sample.prompt_length - 1 :] for sample, path in pairs])
+        return hidden.index_select(0, places.to(self._device))
+
+    def scores(self, samples: Sequence[Sample], entropy: bool = False) -> Scores:
+        """Compute logprobs, and entropies where asked, of all response tokens."""
         targets = torch.cat([sample.response for sample in samples])
         heat = torch.cat([torch.full((one.response.numel(),), one.temperature) for one in samples])
         return Scores(
             *token_scores(
-                hidden.index_select(0, places.to(self._device)),
+                self.hidden(samples),
                 self._model.get_output_embeddings().weight,
                 targets.to(self._device),
                 heat.to(self._device),

@@ -18,6 +18,7 @@ from leyden_algorithms import (
 )
 from leyden_contracts import Algorithm, Signal
 from leyden_learner.batch import build_batch
+from leyden_learner.critics import Seen
 from leyden_learner.objective import Objective
 from leyden_learner.rollouts import Rules
 from support.learning import VOCABULARY, make_call, make_group, make_spec, make_trajectory
@@ -51,9 +52,13 @@ def tokens(advantage: float = 1.0) -> Tokens:
     )
 
 
-def build(groups, trained=("policy",), **changes):
+def build(groups, trained=("policy",), judge=None, **changes):
     rules = Rules(algorithm(**changes), trained, 0, VOCABULARY)
-    return build_batch(groups, rules, Objective(rules.algorithm), torch.Generator().manual_seed(0))
+    return build_batch(groups, rules, Objective(rules.algorithm), torch.Generator().manual_seed(0), judge)
+
+
+def _no_opinion(samples):
+    return Seen(torch.zeros(len(samples), 1), torch.zeros(len(samples), dtype=torch.float64))
 
 
 @pytest.mark.parametrize(("field", "name"), EACH)
@@ -70,7 +75,7 @@ def test_every_name_that_a_run_may_give_computes(field: str, name: str):
     named = [{"right": reward, "short": 1 - reward / 4} for reward in (0, 1, 2)]
     _, group = make_group("a", (0, 1, 2))
     group = [one.model_copy(update={"rewards": rewards}) for one, rewards in zip(group, named, strict=True)]
-    batch = build([("a", group)], **changes)
+    batch = build([("a", group)], judge=_no_opinion if name == "critic" else None, **changes)
     assert len(batch.samples) == 3 and any(sample.advantage for sample in batch.samples)
 
 
@@ -88,7 +93,7 @@ def test_every_name_that_a_run_may_give_computes(field: str, name: str):
         ({"correction_high": 2.0}, "no such bound"),
         ({"clip_low": 1.5}, "clip_low"),
         ({"least_episodes": 1}, "least_episodes"),
-        ({"credit": "critic"}, "credit"),
+        ({"credit": "magic"}, "credit"),
         ({"compare_roles": "apart"}, "several trained roles"),
         ({"least_episodes": 9}, "group_size"),
     ],
@@ -163,6 +168,24 @@ def test_roles_are_compared_jointly_or_apart():
     assert of(jointly, "checker") == [1.5, -0.5], "the group's advantages are shared"
     assert of(apart, "checker") == [0.707, -0.707], "the checker is compared where there was one"
     assert jointly.episodes == ("a.0", "a.1", "a.2", "a.3")
+
+
+def test_apart_means_apart_where_the_whole_batch_is_compared():
+    def episode(index: int, reward: float, role: str):
+        return make_trajectory("a", index, reward, [make_call(f"a.{index}", role=role)])
+
+    group = [
+        episode(0, 10.0, "writer"),
+        episode(1, 12.0, "writer"),
+        episode(2, 0.0, "checker"),
+        episode(3, 0.2, "checker"),
+    ]
+    both = ("checker", "writer")
+    roles = {name: {} for name in both}
+    apart = build([("a", group)], both, roles=roles, compare_roles="apart", advantage="reinforce++")
+
+    for role in both:
+        assert [sample.advantage for sample in apart.of(role)] == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=1e-4)
 
 
 def test_where_replies_share_a_ratio_the_statistics_are_of_it():
