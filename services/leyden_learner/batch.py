@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -67,12 +67,17 @@ def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: t
     """
     skipped: dict[str, str] = {}
     dropped: Counter[str] = Counter()
+    rollouts: list[Rollout] = []
     selected: list[tuple[str, Rollout]] = []
     for group, trajectories in groups:
         choice = select(trajectories, rules)
         dropped += choice.dropped
-        selected += [(group, rollout) for rollout in choice.rollouts]
-        skipped |= {group: choice.reason} if choice.reason else {}
+        rollouts += choice.rollouts
+        reason = choice.reason or _silence(choice.rollouts, rules, objective)
+        if reason:
+            skipped[group] = reason
+        else:
+            selected += [(group, rollout) for rollout in choice.rollouts]
     samples = _samples(selected, rules, objective, generator) if selected else []
     telling = {sample.group for sample in samples if sample.advantage}
     skipped |= {group: "equal_rewards" for group, _ in selected if group not in telling}
@@ -82,10 +87,33 @@ def build_batch(groups: Groups, rules: Rules, objective: Objective, generator: t
         groups=tuple(group for group, _ in groups),
         skipped=skipped,
         dropped=dict(dropped),
-        rollouts=tuple(rollout for _, rollout in selected),
+        rollouts=tuple(rollouts),
         episodes=tuple(dict.fromkeys(sample.episode for sample in trained)),
         samples=tuple(trained),
     )
+
+
+def has_signal(trajectories: Sequence[Trajectory], rules: Rules, objective: Objective) -> bool:
+    """Say whether a group would be trained on, by itself; for a run with dynamic sampling."""
+    choice = select(trajectories, rules)
+    return not (choice.reason or _silence(choice.rollouts, rules, objective))
+
+
+def _silence(rollouts: Sequence[Rollout], rules: Rules, objective: Objective) -> str | None:
+    """Say why a group by itself has no signal; None: it has one, or it is not asked for.
+
+    With dynamic sampling such a group does not enter the comparison at all: it was sampled for nothing, and must not
+    change what is made of its neighbours.
+    """
+    if not rules.algorithm.selection.dynamic:
+        return None
+    # The control that shuffles rewards does so over the batch: what is waited for are the rewards as they were given.
+    plain = replace(rules, algorithm=rules.algorithm.model_copy(update={"control": Control.NONE}))
+    samples = _samples([("", rollout) for rollout in rollouts], plain, objective, torch.Generator())
+    telling = [sample for sample in samples if sample.advantage]
+    if not telling:
+        return "equal_rewards"
+    return "cut_replies" if rules.algorithm.drop_cut_replies and all(sample.cut for sample in telling) else None
 
 
 def _samples(
