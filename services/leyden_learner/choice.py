@@ -8,7 +8,7 @@ it. What finished beyond a full step stays for the next one, where it is judged 
 import asyncio
 from dataclasses import dataclass
 
-from leyden_contracts import Group, Trajectory
+from leyden_contracts import Algorithm, Group, Trajectory
 from leyden_learner.groups import GroupReader
 from leyden_learner.trainer import Trainer
 
@@ -23,6 +23,19 @@ class Seen:
     """Whether they make a step."""
     silent: int
     """How many of them have no signal; 0 without dynamic sampling."""
+
+
+def asked_for(algorithm: Algorithm, version: int, consumed: int, silent: int) -> int:
+    """Return how many groups the run needs beyond `groups_per_step` for each step, by what is known now.
+
+    Args:
+        algorithm: of the run.
+        version: the learner's: steps that have been taken.
+        consumed: groups that these took.
+        silent: those without a signal that finished since; the step takes them as well, up to its most.
+    """
+    beyond = consumed - algorithm.groups_per_step * version
+    return beyond + min(silent, algorithm.most_groups - algorithm.groups_per_step)
 
 
 class StepChooser:

@@ -13,7 +13,7 @@ import structlog
 from leyden_contracts import AdapterManifest, Control, Group, RunSpec, Trajectory
 from leyden_learner import checkpoint
 from leyden_learner.batch import Batch
-from leyden_learner.choice import StepChooser
+from leyden_learner.choice import StepChooser, asked_for
 from leyden_learner.compute import DEFAULT, Compute
 from leyden_learner.groups import GroupReader
 from leyden_learner.metrics import GROUPS_ASKED, observe
@@ -99,9 +99,7 @@ class RunTraining:
 
     async def _ask(self, summary: RunSummary, silent: int) -> None:
         """Ask for groups in place of those that have no signal, if the ledger does not know yet."""
-        algorithm = self._spec.algorithm
-        before = self._groups_consumed - algorithm.groups_per_step * self._trainer.version
-        asked = before + min(silent, algorithm.most_groups - algorithm.groups_per_step)
+        asked = asked_for(self._spec.algorithm, self._trainer.version, self._groups_consumed, silent)
         if asked > summary.groups_asked:
             await self._around.ledger.training.ask_for(self._run, asked)
         GROUPS_ASKED.labels(self._run).set(max(asked, summary.groups_asked))
