@@ -33,6 +33,7 @@ from leyden_contracts.run import (
     SignalRules,
 )
 from leyden_contracts.sampling import Bounds, Sampling
+from leyden_contracts.selection import Selection
 from leyden_contracts.step import Signal, Step, TextCall
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict, checked_transition
@@ -71,6 +72,7 @@ __all__ = [
     "RunId",
     "RunSpec",
     "Sampling",
+    "Selection",
     "Signal",
     "SignalRules",
     "Step",

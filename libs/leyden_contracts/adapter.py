@@ -42,7 +42,7 @@ class AdapterManifest(Message):
     """Episodes whose trajectories entered the batch (I3)."""
     skipped: dict[str, str]
     """Group id -> why it gave no signal or was refused (`stale`, `too_few_trajectories`, `equal_rewards`,
-    `text_only`, `no_trained_calls`)."""
+    `too_easy`, `too_hard`, `too_long`, `cut_replies`, `text_only`, `no_trained_calls`, `not_finite`)."""
     probes: list[Probe]
     metrics: dict[str, float]
     """Of the training step: `reward_mean`, `loss`, `grad_norm`, `tokens`, `seconds`, ..."""

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from leyden_contracts.base import Message
 from leyden_contracts.critic import Critic, with_critic
+from leyden_contracts.selection import Selection
 
 CreditName = Literal["identical", "discounted", "step_rewards", "gigpo", "critic"]
 AdvantageName = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "gdpo"]
@@ -110,6 +111,7 @@ class Algorithm(Message):
     """Replies that ran into their length limit are compared, but not trained on (DAPO's overlong filtering)."""
     max_staleness: int = Field(default=0, ge=0)
     """How many versions behind the learner a trajectory may be. 0: strictly on-policy."""
+    selection: Selection = Selection()
     micro_batch_tokens: int = Field(default=8192, ge=64)
     """Upper bound of tokens in one forward pass (padding included); one longer sequence goes alone."""
     lora: LoraShape = LoraShape()
@@ -131,6 +133,24 @@ class Algorithm(Message):
     def compares_groups(self) -> bool:
         """Whether one episode alone has no advantage."""
         return self.advantage not in _NEEDS_NO_GROUP
+
+    @property
+    def most_groups(self) -> int:
+        """How many groups one step consumes at most."""
+        if not self.selection.dynamic:
+            return self.groups_per_step
+        return self.selection.most_groups_per_step or 4 * self.groups_per_step
+
+    @model_validator(mode="after")
+    def _selection_fits(self) -> Self:
+        if self.selection.dynamic and not self.compares_groups:
+            raise ValueError(
+                f"`advantage: {self.advantage}` learns from groups with equal rewards too: choose another one, or "
+                "leave `selection.dynamic` out"
+            )
+        if self.selection.dynamic and self.most_groups <= self.groups_per_step:
+            raise ValueError("`selection.most_groups_per_step` must be above `groups_per_step`: raise it")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -31,6 +31,8 @@ class RunCounters(Message):
     groups_released: int
     groups_finished: int
     groups_consumed: int
+    groups_asked: int = 0
+    """Groups that dynamic sampling asked for, beyond `groups_per_step` for each step."""
     version_published: int
     version_ready: int
     held_out: bool = False

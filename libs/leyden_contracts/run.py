@@ -153,6 +153,7 @@ class RunSpec(Message):
                 f"`advantage: {algorithm.advantage}` needs {algorithm.least_episodes} episodes of a task: set "
                 "`group_size` to that or more, or `algorithm.least_episodes` to less where the advantage allows it"
             )
+        algorithm.selection.check_fits(self.group_size, algorithm.least_episodes, self.sampling.max_tokens)
         if algorithm.compare_roles == "apart" and len(self.trained_roles) < 2:
             raise ValueError("`compare_roles: apart` is for several trained roles: leave it out")
         if self.algorithm.control is Control.UNPUBLISHED and self.algorithm.max_staleness < 1000:

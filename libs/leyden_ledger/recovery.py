@@ -63,6 +63,11 @@ class _Known:
         """Groups in checkpoints, in order."""
         return [group for manifest in self.manifests for group in manifest.groups]
 
+    @property
+    def asked(self) -> int:
+        """Groups that steps consumed beyond their `groups_per_step`."""
+        return max(0, len(self.consumed) - len(self.manifests) * self.spec.algorithm.groups_per_step)
+
 
 async def recover_run(ledger: Ledger, store: ObjectStore, run: str) -> Recovered | None:
     """Rebuild one run, or go on with a rebuilding that was cut off; None if the ledger has it.
@@ -82,6 +87,7 @@ async def recover_run(ledger: Ledger, store: ObjectStore, run: str) -> Recovered
     await _restore_promotions(ledger, store, run)
     succeeded = await _restore(ledger, store, run, known)
     await ledger.training.consumed(run, len(known.consumed))
+    await ledger.training.ask_for(run, known.asked)
     if await asyncio.to_thread(store.exists, sealed_key(run)):
         await ledger.runs.seal(run)
     if await asyncio.to_thread(store.exists, cancelled_key(run)):

@@ -42,6 +42,8 @@ class RunSummary:
     groups_consumed: int
     version_published: int
     version_ready: int
+    groups_asked: int = 0
+    """Beyond `groups_per_step` for each step: what dynamic sampling asked for."""
     held: str | None = None
     """Why no episode starts at the moment: `paused` or `recovering`."""
     held_out: bool = False
@@ -81,7 +83,8 @@ class Runs:
             raise ValueError("a run needs its id before it is entered")
         bound, rules = spec.algorithm, spec.episodes
         limits = (rules.max_attempts, rules.max_calls, rules.max_running or "")
-        args = (spec.model_dump_json(), bound.groups_per_step, bound.max_staleness, *limits, first_attempt)
+        mastery = bound.selection.success_reward if bound.selection.mastered_last else ""
+        args = (spec.model_dump_json(), bound.groups_per_step, bound.max_staleness, *limits, first_attempt, mastery)
         made = await self._scripts.run("create_run", spec.id, args)
         # After the run's own keys, which may live on another node; a retry repairs a crash between the two.
         for index in (_RUNS, _tenants(spec.tenant)):
@@ -177,6 +180,7 @@ class Runs:
             groups_consumed=int(head["groups_consumed"]),
             version_published=int(head["published"]),
             version_ready=int(head["ready"]),
+            groups_asked=int(head.get("groups_asked", 0)),
             held=head.get("held"),
             held_out="held_out" in head,
             promoted=int(head["best"]) if "best" in head else None,

@@ -70,6 +70,13 @@ class Training:
             await self._redis.xadd(PUBLISHED, {"run": run}, maxlen=100, approximate=True)
         return bool(done)
 
+    async def ask_for(self, run: str, groups: int) -> bool:
+        """Let `groups` more start, in all, than `groups_per_step` for each step; False if as many had been asked for.
+
+        The number only grows: repeat it as often as you like.
+        """
+        return bool(await self._scripts.run("advance", run, ("groups_asked", groups)))
+
     async def consumed(self, run: str, groups: int) -> bool:
         """Record that the first `groups` finished groups are in committed checkpoints; False if that was known."""
         return bool(await self._scripts.run("advance", run, ("groups_consumed", groups)))

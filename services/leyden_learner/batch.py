@@ -73,12 +73,17 @@ def build_batch(
     """
     skipped: dict[str, str] = {}
     dropped: Counter[str] = Counter()
+    rollouts: list[Rollout] = []
     selected: list[tuple[str, Rollout]] = []
     for group, trajectories in groups:
         choice = select(trajectories, rules)
         dropped += choice.dropped
-        selected += [(group, rollout) for rollout in choice.rollouts]
-        skipped |= {group: choice.reason} if choice.reason else {}
+        rollouts += choice.rollouts
+        reason = choice.reason or _silence(choice.rollouts, rules, objective)
+        if reason:
+            skipped[group] = reason
+        else:
+            selected += [(group, rollout) for rollout in choice.rollouts]
     samples, lessons = _samples(selected, rules, objective, generator, judge) if selected else ([], [])
     telling = {sample.group for sample in samples if sample.advantage}
     skipped |= {group: "equal_rewards" for group, _ in selected if group not in telling}
@@ -88,11 +93,34 @@ def build_batch(
         groups=tuple(group for group, _ in groups),
         skipped=skipped,
         dropped=dict(dropped),
-        rollouts=tuple(rollout for _, rollout in selected),
+        rollouts=tuple(rollouts),
         episodes=tuple(dict.fromkeys(sample.episode for sample in trained)),
         samples=tuple(trained),
         lessons=tuple(lessons),
     )
+
+
+def has_signal(trajectories: Sequence[Trajectory], rules: Rules, objective: Objective) -> bool:
+    """Say whether a group would be trained on, by itself; for a run with dynamic sampling."""
+    choice = select(trajectories, rules)
+    return not (choice.reason or _silence(choice.rollouts, rules, objective))
+
+
+def _silence(rollouts: Sequence[Rollout], rules: Rules, objective: Objective) -> str | None:
+    """Say why a group by itself has no signal; None: it has one, or it is not asked for.
+
+    With dynamic sampling such a group does not enter the comparison at all: it was sampled for nothing, and must not
+    change what is made of its neighbours.
+    """
+    if not rules.algorithm.selection.dynamic:
+        return None
+    # The control that shuffles rewards does so over the batch: what is waited for are the rewards as they were given.
+    plain = replace(rules, algorithm=rules.algorithm.model_copy(update={"control": Control.NONE}))
+    samples, _ = _samples([("", rollout) for rollout in rollouts], plain, objective, torch.Generator(), None)
+    telling = [sample for sample in samples if sample.advantage]
+    if not telling:
+        return "equal_rewards"
+    return "cut_replies" if rules.algorithm.drop_cut_replies and all(sample.cut for sample in telling) else None
 
 
 def _samples(

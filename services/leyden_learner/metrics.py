@@ -25,6 +25,10 @@ EXPLAINED_VARIANCE = Gauge(
 )
 TRAINED_TOKENS = Counter("leyden_learner_trained_tokens", "Response tokens trained on.", ["run", "role"])
 DROPPED_TOKENS = Counter("leyden_learner_dropped_tokens", "Tokens a correction dropped.", ["run", "role", "reason"])
+GROUPS_ASKED = Gauge("leyden_learner_groups_asked", "Groups that dynamic sampling asked for, so far.", ["run"])
+SIGNAL_SHARE = Gauge(
+    "leyden_learner_signal_share", "Share of the newest step's groups that it trained on.", ["run", "role"]
+)
 SKIPPED_GROUPS = Counter("leyden_learner_skipped_groups", "Groups that trained nothing.", ["run", "reason"])
 DROPPED = Counter(
     "leyden_learner_dropped", "Trajectories that may not be trained on: text_only, stale, ...", ["run", "reason"]
@@ -37,6 +41,7 @@ STEP_SECONDS = Histogram(
 )
 
 _GAUGES = {
+    "signal_share": SIGNAL_SHARE,
     "reward_mean": REWARD_MEAN,
     "staleness_mean": STALENESS_MEAN,
     "kl": KL,
@@ -57,12 +62,14 @@ def batch_metrics(batch: Batch, role: str, version: int) -> dict[str, float]:
     """Return what the data of a step says before the step; without rollouts, only their number.
 
     `transitions` are those of `role`, all else is of the whole batch. `success` is the share of rollouts with a reward
-    of 1 or more. `reward_mean`, `success` and `staleness_mean` are over all fresh and whole rollouts, those of groups
-    without a signal too.
+    of 1 or more, `signal_share` that of groups that are trained on. `reward_mean`, `success` and `staleness_mean` are
+    over all fresh and whole rollouts, those of groups without a signal too.
     """
     count = len(batch.rollouts)
     metrics = {"trajectories": float(count), "trained_episodes": float(len(batch.episodes))}
     metrics |= {"transitions": float(len(batch.of(role))), "tokens": 0.0}
+    if batch.groups:
+        metrics |= {"groups": float(len(batch.groups)), "signal_share": 1 - len(batch.skipped) / len(batch.groups)}
     metrics |= {f"{_DROPPED}{reason}": float(number) for reason, number in batch.dropped.items()}
     if count:
         rewards = [rollout.trajectory.reward for rollout in batch.rollouts]

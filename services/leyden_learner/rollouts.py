@@ -7,15 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from leyden_contracts import Algorithm, Trajectory, Transition, Verdict
+from leyden_contracts import Algorithm, Selection, Trajectory, Transition, Verdict
 from leyden_learner.staleness import is_stale
 
 NO_TRAINED_CALLS = "no_trained_calls"
 """The agent made no call of a trained role."""
 NO_REWARD = "no_reward"
 """The grader did not give one of the named rewards that are trained on."""
-_OF_GROUPS = (str(Verdict.TEXT_ONLY), NO_TRAINED_CALLS, NO_REWARD)
+TOO_LONG = "too_long"
+"""A call of a trained role is longer than `selection` allows, as a prompt or as a reply."""
+_OF_GROUPS = (str(Verdict.TEXT_ONLY), NO_TRAINED_CALLS, NO_REWARD, TOO_LONG)
 """Reasons that are told of a group where they are those of all its trajectories: more of the same will not help."""
+
+_TOKEN_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Choice(NamedTuple):
     """What one group gives."""
 
     rollouts: list[Rollout]
+    """Fresh and whole; trained on unless there is a reason not to."""
     reason: str | None
     """Why the group is skipped; None: it is not."""
     dropped: Counter[str]
@@ -64,11 +69,20 @@ def select(trajectories: Sequence[Trajectory], rules: Rules) -> Choice:
     if len(fresh) < len(whole):
         dropped["stale"] = len(whole) - len(fresh)
     if len(fresh) >= least:
-        return Choice(fresh, None, dropped)
+        return Choice(fresh, _difficulty(fresh, rules.algorithm.selection), dropped)
     if len(whole) >= least:
         return Choice([], "stale", dropped)
     alone = next((reason for reason in _OF_GROUPS if trajectories and dropped[reason] == len(trajectories)), None)
     return Choice([], alone or "too_few_trajectories", dropped)
+
+
+def _difficulty(rollouts: Sequence[Rollout], selection: Selection) -> str | None:
+    """Say whether the group's share of successes is out of what is trained on, and how."""
+    successes = sum(rollout.trajectory.reward >= selection.success_reward for rollout in rollouts)
+    share = successes / len(rollouts)
+    if selection.too_hard(share):
+        return "too_hard"
+    return "too_easy" if selection.too_easy(share) else None
 
 
 def _rollout(trajectory: Trajectory, rules: Rules) -> Rollout | str:
@@ -80,7 +94,15 @@ def _rollout(trajectory: Trajectory, rules: Rules) -> Rollout | str:
         return NO_TRAINED_CALLS
     if not rules.algorithm.rewards.keys() <= trajectory.rewards.keys():
         return NO_REWARD
-    return Rollout(trajectory, calls) if all(_trainable(call, rules.vocabulary) for call in calls) else "untrainable"
+    if not all(_trainable(call, rules.vocabulary) for call in calls):
+        return "untrainable"
+    return Rollout(trajectory, calls) if all(_fits(call, rules.algorithm.selection) for call in calls) else TOO_LONG
+
+
+def _fits(call: Transition, selection: Selection) -> bool:
+    """Say whether prompt and reply are short enough."""
+    limits = (call.prompt_token_ids, selection.longest_prompt), (call.response_token_ids, selection.longest_reply)
+    return all(most is None or len(ids) <= most * _TOKEN_BYTES for ids, most in limits)
 
 
 def _trainable(call: Transition, vocabulary: int) -> bool:

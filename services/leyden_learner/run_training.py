@@ -13,9 +13,10 @@ import structlog
 from leyden_contracts import AdapterManifest, Control, Group, RunSpec, Trajectory
 from leyden_learner import checkpoint
 from leyden_learner.batch import Batch
+from leyden_learner.choice import StepChooser, asked_for
 from leyden_learner.compute import DEFAULT, Compute
 from leyden_learner.groups import GroupReader
-from leyden_learner.metrics import observe
+from leyden_learner.metrics import GROUPS_ASKED, observe
 from leyden_learner.policy import UnknownModel
 from leyden_learner.probes import Begun, begin_probes, choose_probes, finish_probes
 from leyden_learner.trainer import Trainer
@@ -61,6 +62,7 @@ class RunTraining:
         consumed = [group for manifest in history for group in manifest.groups]
         self._groups_consumed = len(consumed)
         self._reader = GroupReader(around.ledger, around.store, self._run, consumed)
+        self._chooser = StepChooser(self._reader, trainer)
 
     @classmethod
     async def resume(cls, around: Surroundings, run: str) -> Self:
@@ -79,14 +81,15 @@ class RunTraining:
         summary = await self._around.ledger.runs.summary(self._run)
         if summary.state is RunState.CANCELLED:
             return Progress.FINISHED
-        wanted = self._spec.algorithm.groups_per_step
-        groups = await self._reader.peek(wanted)
-        if len(groups) < wanted and not _is_last(summary):
+        seen = await self._chooser.look()
+        groups = seen.groups
+        await self._ask(summary, seen.silent)
+        if not seen.full and not _is_last(summary):
             return Progress.WAITING
         if not groups:
             await self._around.ledger.runs.finish(self._run)
             return Progress.FINISHED
-        trajectories = [await self._reader.trajectories(group) for group in groups]
+        trajectories = [await self._chooser.trajectories(group) for group in groups]
         failpoint("learner.read")
         self._newest = await asyncio.to_thread(self._train, groups, trajectories)
         failpoint("learner.committed")
@@ -94,6 +97,13 @@ class RunTraining:
         self._groups_consumed += len(groups)
         await self._announce()
         return Progress.TRAINED
+
+    async def _ask(self, summary: RunSummary, silent: int) -> None:
+        """Ask for groups in place of those that have no signal, if the ledger does not know yet."""
+        asked = asked_for(self._spec.algorithm, self._trainer.version, self._groups_consumed, silent)
+        if asked > summary.groups_asked:
+            await self._around.ledger.training.ask_for(self._run, asked)
+        GROUPS_ASKED.labels(self._run).set(max(asked, summary.groups_asked))
 
     def _train(self, groups: list[Group], trajectories: list[list[Trajectory]]) -> AdapterManifest:
         """Take the step and commit it as one checkpoint."""

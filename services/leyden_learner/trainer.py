@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leyden_contracts import RunSpec, Trajectory
 from leyden_learner import optimizer_state
-from leyden_learner.batch import Batch, build_batch
+from leyden_learner.batch import Batch, build_batch, has_signal
 from leyden_learner.compute import DEFAULT, Compute
 from leyden_learner.critics import Critics, lesson_metrics
 from leyden_learner.forward import MicroBatch, share
@@ -62,9 +62,16 @@ class Trainer:
 
     def build_batch(self, groups: Sequence[tuple[str, Sequence[Trajectory]]]) -> Batch:
         """Return what the next step trains on; draws from the run's random numbers."""
-        rules = Rules(self.spec.algorithm, self.roles, self.version, self.policy.vocabulary)
         judge = self._critics.judge if self._critics else None
-        return build_batch(groups, rules, self.objective, self._generator, judge)
+        return build_batch(groups, self._rules, self.objective, self._generator, judge)
+
+    def has_signal(self, trajectories: Sequence[Trajectory]) -> bool:
+        """Say whether the next step would be trained on this group; for a run with dynamic sampling."""
+        return has_signal(trajectories, self._rules, self.objective)
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(self.spec.algorithm, self.roles, self.version, self.policy.vocabulary)
 
     def step(self, batch: Batch) -> dict[str, Metrics]:
         """Make the next version of every role from `batch`, and return metrics by role.

@@ -86,12 +86,30 @@ local function move(id, from, to)
   return true
 end
 
+-- Where mastered tasks come last: a task is mastered when all its episodes were successes the last time that it came.
+-- An episode that failed says nothing of it (I6).
+local function note_mastery(group, size)
+  local bar = redis.call('HGET', KEYS[1], 'mastery')
+  if not bar then return end
+  local successes, misses = 0, 0
+  for i = 0, size - 1 do
+    local f = redis.call('HMGET', episode_key(group .. '.' .. i), 'state', 'reward')
+    if f[1] == 'succeeded' then
+      if tonumber(f[2]) >= tonumber(bar) then successes = successes + 1 else misses = misses + 1 end
+    end
+  end
+  local task = redis.call('HGET', group_key(group), 'task')
+  if misses > 0 then redis.call('SREM', key('mastered'), task) end
+  if successes == size then redis.call('SADD', key('mastered'), task) end
+end
+
 local function finish_group(group)
   local its = card(group)
   redis.call('HSET', group_key(group), 'state', 'finished')
   local pin = redis.call('HGET', group_key(group), 'pin')
   if pin then redis.call('HINCRBY', key('pins'), pin, -1) end
   if its.purpose == 'train' then
+    note_mastery(group, its.size)
     redis.call('RPUSH', key('finished'), group)
     redis.call('HINCRBY', KEYS[1], 'groups_finished', 1)
   elseif its.version then

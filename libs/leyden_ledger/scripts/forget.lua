@@ -11,7 +11,7 @@ for _, id in ipairs(ids) do
 end
 if redis.call('ZCARD', key('episodes')) == 0 then
   for _, name in ipairs({ 'finished', 'waiting', 'events', 'due', 'rung', 'leases', 'collecting', 'assembly', 'batches',
-    'members', 'pins', 'eval_versions', 'entered' }) do
+    'members', 'pins', 'eval_versions', 'entered', 'mastered' }) do
     redis.call('DEL', key(name))
   end
 end

@@ -31,7 +31,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 async def _live(ledger: Ledger, store: LocalStore, run: str) -> None:
-    spec = make_spec(group_size=2, groups_per_step=2, max_staleness=5).model_copy(update={"id": run})
+    spec = make_spec(group_size=2, groups_per_step=2, max_staleness=5, selection={"mastered_last": True})
+    spec = spec.model_copy(update={"id": run})
     await ledger.runs.create(spec)
     await accept(ledger, run, [Planned("g"), Planned("h")], store)
     assert (await ledger.episodes.look(run)).due == 4
@@ -41,6 +42,7 @@ async def _live(ledger: Ledger, store: LocalStore, run: str) -> None:
     assert await ledger.episodes.cancel(run, "h.1")
     assert [group.id for group in await ledger.training.finished_groups(run, 0, 9)] == ["g", "h"]
     await ledger.training.consumed(run, 2)
+    assert await ledger.training.ask_for(run, 1)
     await ledger.replicas.mark_ready(run, 1)
     assert len(await ledger.events.read(run, count=100)) > 10
     assert await ledger.events.read(run, after="$", block_ms=50) == []

@@ -94,6 +94,18 @@ async def test_what_is_stored_has_happened_and_all_else_runs_again(
     assert claim and claim.attempt == ATTEMPTS_APART + 1, "an attempt from before the loss stays fenced"
 
 
+async def test_groups_that_dynamic_sampling_had_asked_for_stay_asked_for(
+    ledger: Ledger, store: LocalStore, groups: list[str]
+) -> None:
+    for group in groups[:3]:
+        await play(ledger, store, group, [0.0, 1.0])
+    commit(store, groups[:3], [f"{groups[0]}.0"])
+    await ledger.redis.flushall()
+    await recover(ledger, store)
+    summary = await ledger.runs.summary(RUN)
+    assert (summary.groups_consumed, summary.groups_asked) == (3, 1), "a step of two took three"
+
+
 async def test_recovering_again_changes_nothing(ledger: Ledger, store: LocalStore, groups: list[str]) -> None:
     await play(ledger, store, groups[0], [0.0, 1.0])
     assert await recover(ledger, store) == [], "nothing is lost"
