@@ -1,8 +1,12 @@
 """The learner as a process: settings, logs, /healthz and /metrics, a clean stop."""
 
 import asyncio
+import os
 import sys
-from typing import NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import structlog
 
 from leyden_learner.settings import LearnerSettings
 from leyden_ledger import Ledger
@@ -11,6 +15,11 @@ from leyden_runtime.settings import load_settings, secret
 from leyden_runtime.shutdown import stop_event
 from leyden_runtime.web import make_app, run_app
 from leyden_storage import ObjectStore, StoreError, open_store
+
+if TYPE_CHECKING:
+    from leyden_learner.processes import Team
+
+log = structlog.get_logger()
 
 
 def main() -> None:
@@ -24,7 +33,10 @@ def main() -> None:
         _refuse(f"LEYDEN_STORE_URL: {error}")
     configure_logs("learner")
     _prepare_torch(settings)
-    asyncio.run(_serve(settings, store))
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        _train_together(settings, store)
+    else:
+        asyncio.run(_serve(settings, store))
 
 
 def _prepare_torch(settings: LearnerSettings) -> None:
@@ -38,13 +50,34 @@ def _prepare_torch(settings: LearnerSettings) -> None:
         _refuse("LEYDEN_LEARNER_DEVICE: torch finds no CUDA device; use `auto` or `cpu`")
 
 
-async def _serve(settings: LearnerSettings, store: ObjectStore) -> None:
+def _train_together(settings: LearnerSettings, store: ObjectStore) -> None:
+    """Be one of several processes: rank 0 is the service, the others do what it does."""
+    from leyden_learner.processes import Follower, Team, TeamBroken
+
+    team = Team.join()
+    try:
+        if team.leads:
+            asyncio.run(_serve(settings, store, team))
+        else:
+            Follower(team, settings.base_models, settings.device, settings.compute).run()
+    except TeamBroken as error:
+        log.error("team_broken", rank=team.rank, of=team.size, reason=str(error))
+        raise SystemExit(1) from error
+    finally:
+        if team.leads:
+            team.dismiss()
+
+
+async def _serve(settings: LearnerSettings, store: ObjectStore, team: "Team | None" = None) -> None:
     from leyden_learner.loop import Learner
+    from leyden_learner.processes import LeadingTrainer
     from leyden_learner.run_training import Surroundings
+    from leyden_learner.trainer import Trainer
 
     stop = stop_event()
     ledger = Ledger.connect(settings.redis_url)
-    around = Surroundings(ledger, store, settings.base_models, settings.device, settings.compute)
+    make_trainer = partial(LeadingTrainer, team) if team else Trainer
+    around = Surroundings(ledger, store, settings.base_models, settings.device, settings.compute, make_trainer)
     web = asyncio.create_task(run_app(make_app(), settings.host, settings.port, stop))
     learner = asyncio.create_task(Learner(around, settings.poll_s, settings.run).run(stop))
     try:

@@ -22,6 +22,7 @@ import structlog
 
 from leyden_learner.metrics import FAILURES
 from leyden_learner.policy import UnknownModel
+from leyden_learner.processes import TeamBroken
 from leyden_learner.run_training import Progress, RunTraining, Surroundings
 from leyden_ledger import RunState
 from leyden_runtime.shutdown import sleep_unless
@@ -51,7 +52,7 @@ class Learner:
         """Runs that are finished, or that this learner cannot train."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Train until `stop` is set; a step that has begun is finished and committed first."""
+        """Train until `stop` is set; a step that has begun is finished and committed first. Raises TeamBroken."""
         while not stop.is_set():
             trained = False
             for run in await self._open_runs():
@@ -81,6 +82,8 @@ class Learner:
             FAILURES.labels(run, "UnknownModel").inc()
             self._close(run)
             return False
+        except TeamBroken:
+            raise
         except Exception as error:
             self._failed(run, error)
             return False

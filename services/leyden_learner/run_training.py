@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -47,6 +47,8 @@ class Surroundings:
     """Folders of the base models, by name."""
     device: str = "auto"
     compute: Compute = DEFAULT
+    make_trainer: Callable[..., Trainer] = Trainer
+    """Of a run, its base model's folder, device and compute."""
 
 
 class RunTraining:
@@ -172,7 +174,7 @@ def _load(around: Surroundings, spec: RunSpec) -> tuple[Trainer, list[AdapterMan
         known = ", ".join(sorted(around.models))
         raise UnknownModel(f"this learner has no base model {spec.base_model!r}; it has: {known}")
     history = checkpoint.committed(around.store, str(spec.id), spec.lead_role)
-    trainer = Trainer(spec, folder, around.device, around.compute)
+    trainer = around.make_trainer(spec, folder, around.device, around.compute)
     if history:
         newest = history[-1].version
         parts = {role: checkpoint.read_manifest(around.store, str(spec.id), role, newest) for role in trainer.roles}
