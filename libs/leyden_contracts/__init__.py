@@ -32,6 +32,7 @@ from leyden_contracts.run import (
     SignalRules,
 )
 from leyden_contracts.sampling import Bounds, Sampling
+from leyden_contracts.start import AdapterStart, DpoStart, SftStart, Start, StartOrigin, StartRefusal, StoredStart
 from leyden_contracts.step import Signal, Step, TextCall
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict
@@ -41,11 +42,13 @@ __all__ = [
     "EPISODE_TRANSITIONS",
     "TERMINAL_STATES",
     "AdapterManifest",
+    "AdapterStart",
     "Algorithm",
     "AttemptResult",
     "Bounds",
     "Call",
     "Control",
+    "DpoStart",
     "Episode",
     "EpisodeRules",
     "EpisodeState",
@@ -69,9 +72,14 @@ __all__ = [
     "RunId",
     "RunSpec",
     "Sampling",
+    "SftStart",
     "Signal",
     "SignalRules",
+    "Start",
+    "StartOrigin",
+    "StartRefusal",
     "Step",
+    "StoredStart",
     "StoredUpload",
     "Task",
     "TaskInput",

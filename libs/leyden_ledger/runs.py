@@ -81,7 +81,8 @@ class Runs:
             raise ValueError("a run needs its id before it is entered")
         bound, rules = spec.algorithm, spec.episodes
         limits = (rules.max_attempts, rules.max_calls, rules.max_running or "")
-        args = (spec.model_dump_json(), bound.groups_per_step, bound.max_staleness, *limits, first_attempt)
+        pace = (bound.groups_per_step, bound.max_staleness)
+        args = (spec.model_dump_json(), *pace, *limits, first_attempt, int(spec.start is not None))
         made = await self._scripts.run("create_run", spec.id, args)
         # After the run's own keys, which may live on another node; a retry repairs a crash between the two.
         for index in (_RUNS, _tenants(spec.tenant)):
