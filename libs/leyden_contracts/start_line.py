@@ -100,7 +100,7 @@ def start_line(raw: bytes | Any, kind: Literal["sft", "dpo"], roles: Collection[
     except (ValueError, RecursionError) as error:
         raise BadStartLine([f"not JSON: {error}"]) from error
     if line.role is not None and line.role not in roles:
-        raise BadStartLine([f"role: {line.role!r} is no trained role of this run: {', '.join(sorted(roles))} are"])
+        raise BadStartLine([f"role: {line.role!r} is none of this run's trained roles: {', '.join(sorted(roles))}"])
     return stored
 
 
