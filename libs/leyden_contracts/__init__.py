@@ -34,6 +34,7 @@ from leyden_contracts.run import (
 )
 from leyden_contracts.sampling import Bounds, Sampling
 from leyden_contracts.selection import Selection
+from leyden_contracts.start import AdapterStart, DpoStart, SftStart, Start, StartOrigin, StartRefusal, StoredStart
 from leyden_contracts.step import Signal, Step, TextCall
 from leyden_contracts.task import Task, TaskInput, TaskUpload
 from leyden_contracts.transition import Call, Trajectory, Transition, Verdict, checked_transition
@@ -43,12 +44,14 @@ __all__ = [
     "EPISODE_TRANSITIONS",
     "TERMINAL_STATES",
     "AdapterManifest",
+    "AdapterStart",
     "Algorithm",
     "AttemptResult",
     "Bounds",
     "Call",
     "Control",
     "Critic",
+    "DpoStart",
     "Episode",
     "EpisodeRules",
     "EpisodeState",
@@ -73,9 +76,14 @@ __all__ = [
     "RunSpec",
     "Sampling",
     "Selection",
+    "SftStart",
     "Signal",
     "SignalRules",
+    "Start",
+    "StartOrigin",
+    "StartRefusal",
     "Step",
+    "StoredStart",
     "StoredUpload",
     "Task",
     "TaskInput",

@@ -4,6 +4,7 @@ from typing import Any
 
 from leyden_contracts.base import Message
 from leyden_contracts.ids import ObjectId, RoleName, RunId
+from leyden_contracts.start import StartOrigin
 
 
 class Probe(Message):
@@ -47,7 +48,9 @@ class AdapterManifest(Message):
     metrics: dict[str, float]
     """Of the training step: `reward_mean`, `loss`, `grad_norm`, `tokens`, `seconds`, ..."""
     config: dict[str, Any]
-    """The run's algorithm section, as used."""
+    """The run's algorithm section, as used; of a start, its own section."""
+    start: StartOrigin | None = None
+    """Where it came from, if it was made by the run's start and not by a step."""
     created: float
     """Seconds since the epoch, learner's clock. For people only; order comes from `version`."""
 

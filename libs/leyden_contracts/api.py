@@ -10,6 +10,7 @@ from leyden_contracts.ids import ObjectId, RoleName, RunId
 from leyden_contracts.promotion import Evaluation, Promotion
 from leyden_contracts.rewards import RewardVersionName
 from leyden_contracts.run import RunSpec
+from leyden_contracts.start import StartOrigin
 from leyden_contracts.step import Signal, Step, TextCall
 from leyden_contracts.task import Task
 from leyden_contracts.transition import Verdict
@@ -297,11 +298,28 @@ class Lineage(Message):
     """Group id -> why it gave no signal."""
     files: dict[str, str]
     """File name -> sha256 in hex."""
+    start: StartOrigin | None = None
+    """Where version 1 came from, if a start made it."""
     metrics: dict[str, float]
     evaluation: Evaluation | None
     promotions: list[Promotion]
     """Those of this version."""
     created: float | None
+
+
+class StartView(Message):
+    """Where a run's start stands."""
+
+    state: Literal["waiting_for_data", "under_way", "refused", "done"]
+    """`under_way`: its data is there, and the learner has not made version 1 yet."""
+    lines: int | None = None
+    """Of uploaded data; None: there is none, or none yet."""
+    digest: str | None = None
+    """Of uploaded data."""
+    reason: str | None = None
+    """Why the learner refused; it tries again when it is started again."""
+    origin: StartOrigin | None = None
+    """What version 1 of the lead role was made from."""
 
 
 class Promote(Message):

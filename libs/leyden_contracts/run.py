@@ -8,6 +8,7 @@ from leyden_contracts.algorithm import Algorithm, Control
 from leyden_contracts.base import Message
 from leyden_contracts.ids import RoleName, RunId, TenantName
 from leyden_contracts.sampling import Sampling
+from leyden_contracts.start import AdapterStart, Start
 
 FunctionRef = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """`package.module:function`."""
@@ -117,6 +118,8 @@ class RunSpec(Message):
     pinning: Pinning = "episode"
     episodes: EpisodeRules = EpisodeRules()
     algorithm: Algorithm = Algorithm()
+    start: Start | None = None
+    """What makes version 1, before any training episode; None: episodes begin on the base model."""
     evaluation: EvaluationRules = EvaluationRules()
     signals: SignalRules = SignalRules()
     retention: Retention = Retention()
@@ -136,6 +139,11 @@ class RunSpec(Message):
     def lead_role(self) -> str:
         """The first of the trained roles. Its manifest commits a version, and so is written after the others'."""
         return self.trained_roles[0]
+
+    @property
+    def first_version(self) -> int:
+        """The version that training episodes begin with: 1 where a start makes it, else the base model."""
+        return int(self.start is not None)
 
     @model_validator(mode="after")
     def _supported(self) -> Self:
@@ -158,6 +166,18 @@ class RunSpec(Message):
             raise ValueError("`compare_roles: apart` is for several trained roles: leave it out")
         if self.algorithm.control is Control.UNPUBLISHED and self.algorithm.max_staleness < 1000:
             raise ValueError("`control: unpublished` trains on version 0 for ever: set `max_staleness` to 1000 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _start_is_used(self) -> Self:
+        if self.start is None:
+            return self
+        if self.algorithm.control is Control.UNPUBLISHED:
+            raise ValueError("`control: unpublished` has no version but 0: leave `start` out")
+        of_source = isinstance(self.start, AdapterStart)
+        if not of_source and self.start.role is not None and self.start.role not in self.trained_roles:
+            known = ", ".join(self.trained_roles)
+            raise ValueError(f"`start.role` {self.start.role!r} is no trained role: {known} are")
         return self
 
     @model_validator(mode="after")

@@ -66,7 +66,8 @@ class _Known:
     @property
     def asked(self) -> int:
         """Groups that steps consumed beyond their `groups_per_step`."""
-        return max(0, len(self.consumed) - len(self.manifests) * self.spec.algorithm.groups_per_step)
+        steps = len(self.manifests) - self.spec.first_version
+        return max(0, len(self.consumed) - steps * self.spec.algorithm.groups_per_step)
 
 
 async def recover_run(ledger: Ledger, store: ObjectStore, run: str) -> Recovered | None:

@@ -84,7 +84,8 @@ class Runs:
         bound, rules = spec.algorithm, spec.episodes
         limits = (rules.max_attempts, rules.max_calls, rules.max_running or "")
         mastery = bound.selection.success_reward if bound.selection.mastered_last else ""
-        args = (spec.model_dump_json(), bound.groups_per_step, bound.max_staleness, *limits, first_attempt, mastery)
+        pace = (bound.groups_per_step, bound.max_staleness)
+        args = (spec.model_dump_json(), *pace, *limits, first_attempt, mastery, spec.first_version)
         made = await self._scripts.run("create_run", spec.id, args)
         # After the run's own keys, which may live on another node; a retry repairs a crash between the two.
         for index in (_RUNS, _tenants(spec.tenant)):

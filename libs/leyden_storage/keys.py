@@ -19,6 +19,21 @@ def run_key(run: str) -> str:
     return _join("runs", run, "run.json")
 
 
+def start_key(run: str) -> str:
+    """The object whose existence commits the uploaded data of the run's start."""
+    return _join("runs", run, "start", "data.json")
+
+
+def start_part_key(run: str, folder: str, part: int) -> str:
+    """One part of that data, as JSON lines. `folder` is of the content."""
+    return _join("runs", run, "start", folder, f"{part:05d}.jsonl")
+
+
+def start_refusal_key(run: str) -> str:
+    """Why a learner could not make the run's start; the last one."""
+    return _join("runs", run, "start", "refused.json")
+
+
 def uploads_prefix(run: str) -> str:
     """Where a run's uploads of tasks are: their manifests, and folders of their parts."""
     return _join("runs", run, "tasks") + "/"

@@ -25,16 +25,16 @@ class Seen:
     """How many of them have no signal; 0 without dynamic sampling."""
 
 
-def asked_for(algorithm: Algorithm, version: int, consumed: int, silent: int) -> int:
+def asked_for(algorithm: Algorithm, steps: int, consumed: int, silent: int) -> int:
     """Return how many groups the run needs beyond `groups_per_step` for each step, by what is known now.
 
     Args:
         algorithm: of the run.
-        version: the learner's: steps that have been taken.
+        steps: that have been taken on groups.
         consumed: groups that these took.
         silent: those without a signal that finished since; the step takes them as well, up to its most.
     """
-    beyond = consumed - algorithm.groups_per_step * version
+    beyond = consumed - algorithm.groups_per_step * steps
     return beyond + min(silent, algorithm.most_groups - algorithm.groups_per_step)
 
 

@@ -102,7 +102,8 @@ class RunTraining:
 
     async def _ask(self, summary: RunSummary, silent: int) -> None:
         """Ask for groups in place of those that have no signal, if the ledger does not know yet."""
-        asked = asked_for(self._spec.algorithm, self._trainer.version, self._groups_consumed, silent)
+        steps = self._trainer.version - self._spec.first_version
+        asked = asked_for(self._spec.algorithm, steps, self._groups_consumed, silent)
         if asked > summary.groups_asked:
             await self._around.ledger.training.ask_for(self._run, asked)
         GROUPS_ASKED.labels(self._run).set(max(asked, summary.groups_asked))

@@ -118,11 +118,16 @@ def _is_stored(store: ObjectStore, run: str, upload: StoredUpload) -> bool:
     return True
 
 
-def _check(spool: Spool, samples: int, most: int) -> None:
+def check_faults(spool: Spool, title: str) -> None:
+    """Raise ProblemError (422) if something is wrong with an upload."""
     if spool.faults:
         count = f"{len(spool.faults)}{' or more' if spool.full_of_faults else ''}"
         detail = f"nothing was accepted: {count} fault(s), see `errors`"
-        raise ProblemError(422, detail, spool.faults, "Invalid tasks")
+        raise ProblemError(422, detail, spool.faults, title)
+
+
+def _check(spool: Spool, samples: int, most: int) -> None:
+    check_faults(spool, "Invalid tasks")
     if not spool.groups:
         raise ProblemError(422, "there is no task in this upload", title="Invalid tasks")
     if spool.groups * samples > most:

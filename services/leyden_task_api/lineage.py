@@ -47,8 +47,9 @@ def lineage_view(
     parents: Sequence[int],
     progress: Progress,
     promotions: Sequence[Promotion],
+    first: AdapterManifest | None = None,
 ) -> Lineage:
-    """Return what made a version; without a `manifest` it is the base model."""
+    """Return what made a version; without a `manifest` it is the base model. `first` is version 1's manifest."""
     return Lineage(
         run=str(spec.id),
         role=spec.lead_role,
@@ -63,6 +64,7 @@ def lineage_view(
         trained_episodes=manifest.trained_episodes if manifest else [],
         skipped=manifest.skipped if manifest else {},
         files=manifest.files if manifest else {},
+        start=first.start if first else None,
         metrics=manifest.metrics if manifest else {},
         evaluation=progress.results.get(version),
         promotions=[promotion for promotion in promotions if promotion.version == version],

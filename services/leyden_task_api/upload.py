@@ -8,12 +8,12 @@ import asyncio
 import contextlib
 import hashlib
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Self
 
 from pydantic_core import from_json
 
-from leyden_contracts import TaskUpload
+from leyden_contracts.base import Message
 from leyden_contracts.reading import BadTask
 from leyden_contracts.task_line import task_line
 from leyden_storage.uploads import MAX_PART_BYTES, MAX_PART_LINES
@@ -27,13 +27,23 @@ _BOM = b"\xef\xbb\xbf"
 class Spool:
     """The tasks of one upload, and what is wrong with it. A context manager: closing removes the file."""
 
-    def __init__(self, asked: TaskUpload, max_task_bytes: int = 2**20) -> None:
+    def __init__(
+        self, asked: Message, max_task_bytes: int = 2**20, to_line: Callable[[bytes | Any], bytes] = task_line
+    ) -> None:
+        """Begin.
+
+        Args:
+            asked: what the lines are for; part of the digest.
+            max_task_bytes: of a line.
+            to_line: returns a line as it is stored, or raises BadTask.
+        """
         self.faults: list[str] = []
         """The first MAX_FAULTS of them."""
         self.part_lines: list[int] = []
         """Tasks in each part."""
         self._part_bytes: list[int] = []
         self._max_task_bytes = max_task_bytes
+        self._to_line = to_line
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._hash = hashlib.sha256(asked.model_dump_json().encode() + b"\n")
         self._unwritten: list[bytes] = []
@@ -117,7 +127,7 @@ class Spool:
 
     def _add(self, where: str, raw: Any) -> None:
         try:
-            line = task_line(raw)
+            line = self._to_line(raw)
         except BadTask as error:
             for fault in error.faults:
                 self.fault(f"{where}: {fault}")

@@ -5,7 +5,9 @@
 if not goes_on() then return { 0, 0, 0, unfinished() } end
 local f = redis.call('HMGET', KEYS[1], 'groups_released', 'groups_per_step', 'ready', 'max_staleness', 'groups_asked',
   'mastery')
-local room = f[2] * (f[3] + 1 + f[4]) + tonumber(f[5] or 0) - f[1]
+-- Steps count from the version that the run's start makes, if it has one; before it, nothing starts.
+local first = tonumber(redis.call('HGET', KEYS[1], 'first_version') or 0)
+local room = tonumber(f[3]) < first and 0 or f[2] * (f[3] - first + 1 + f[4]) + tonumber(f[5] or 0) - f[1]
 local released = 0
 -- For putting off, in one call; the next one goes on.
 local patience = 1000

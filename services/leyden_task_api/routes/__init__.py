@@ -8,6 +8,7 @@ from leyden_task_api.routes import (
     regrades,
     results,
     runs,
+    starts,
     tasks,
     trajectories,
     versions,
@@ -16,6 +17,7 @@ from leyden_task_api.routes import (
 ROUTERS = (
     open_paths.router,
     runs.router,
+    starts.router,
     tasks.router,
     episodes.router,
     # Before the results: `export` is no episode.

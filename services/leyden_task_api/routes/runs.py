@@ -14,6 +14,7 @@ from leyden_storage.keys import cancelled_key, run_key, sealed_key
 from leyden_task_api.parts import Here, Parts
 from leyden_task_api.problems import ProblemError
 from leyden_task_api.routes.common import PROBLEMS, BoundedRoute, PageSize, RunPath, Start, claims_of
+from leyden_task_api.starts import check_source
 from leyden_task_api.views import run_view
 
 Holder = Annotated[Claims, Depends(claims_of)]
@@ -30,6 +31,8 @@ async def create_run(parts: Here, holder: Holder, spec: RunSpec, response: Respo
         spec = spec.model_copy(update={"tenant": holder.tenant})
     spec = spec if spec.id else spec.model_copy(update={"id": new_run_id()})
     run, text = str(spec.id), spec.model_dump_json(indent=2).encode()
+    if spec.start and not await asyncio.to_thread(parts.store.exists, run_key(run)):
+        await check_source(parts, spec)
     if not await asyncio.to_thread(parts.store.create, run_key(run), text):
         stored = RunSpec.model_validate_json(await asyncio.to_thread(parts.store.get, run_key(run)))
         if stored != spec:

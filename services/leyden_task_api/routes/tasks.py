@@ -46,7 +46,7 @@ async def upload_tasks(
     spec, summary = await asyncio.gather(parts.ledger.runs.get(run), parts.ledger.runs.summary(run))
     asked = settle_question(asked, spec, summary)
     with parts.uploads.place(), Spool(asked, parts.settings.max_task_bytes) as spool:
-        await _read(request, spool, parts.settings.upload_idle_s)
+        await read_body(request, spool, parts.settings.upload_idle_s)
         return await accept(parts, run, asked, spool, idempotency_key)
 
 
@@ -56,7 +56,8 @@ async def retry(parts: Here, run: RunPath) -> list[Uploaded]:
     return await retry_failed(parts, run)
 
 
-async def _read(request: Request, spool: Spool, idle_s: float) -> None:
+async def read_body(request: Request, spool: Spool, idle_s: float) -> None:
+    """Spool what is sent, as JSONL or as one JSON document. Raises ProblemError."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ProblemError(415, "send the body without Content-Encoding")
@@ -66,7 +67,7 @@ async def _read(request: Request, spool: Spool, idle_s: float) -> None:
         body = b"".join([chunk async for chunk in _chunks(request, idle_s)])
         await asyncio.to_thread(spool.add_document, body)
     else:
-        raise ProblemError(415, f"send tasks as application/json or {' or '.join(_LINES)}, not {kind or 'nothing'!r}")
+        raise ProblemError(415, f"send it as application/json or {' or '.join(_LINES)}, not {kind or 'nothing'!r}")
 
 
 async def _chunks(request: Request, idle_s: float) -> AsyncIterator[bytes]:

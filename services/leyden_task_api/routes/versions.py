@@ -37,7 +37,8 @@ async def show_version(parts: Here, run: RunPath, version: Annotated[int, Path(g
     await _exists(parts, run, version)
     manifest = await asyncio.to_thread(parts.adapters.manifest, spec, version) if version else None
     parents = await asyncio.to_thread(parts.adapters.parents, spec, version)
-    return lineage_view(spec, version, manifest, parents, progress, await parts.promoter.history(run))
+    first = await asyncio.to_thread(parts.adapters.manifest, spec, 1) if version and spec.start else None
+    return lineage_view(spec, version, manifest, parents, progress, await parts.promoter.history(run), first)
 
 
 @router.post("/promote")
