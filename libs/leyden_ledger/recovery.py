@@ -66,7 +66,7 @@ class _Known:
     @property
     def asked(self) -> int:
         """Groups that steps consumed beyond their `groups_per_step`."""
-        steps = len(self.manifests) - self.spec.first_version
+        steps = max(0, len(self.manifests) - self.spec.first_version)
         return max(0, len(self.consumed) - steps * self.spec.algorithm.groups_per_step)
 
 

@@ -102,7 +102,7 @@ class RunTraining:
 
     async def _ask(self, summary: RunSummary, silent: int) -> None:
         """Ask for groups in place of those that have no signal, if the ledger does not know yet."""
-        steps = self._trainer.version - self._spec.first_version
+        steps = max(0, self._trainer.version - self._spec.first_version)
         asked = asked_for(self._spec.algorithm, steps, self._groups_consumed, silent)
         if asked > summary.groups_asked:
             await self._around.ledger.training.ask_for(self._run, asked)
