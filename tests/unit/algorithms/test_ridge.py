@@ -1,10 +1,12 @@
 """The critic's fit: against the plain formula, and where there is little or nothing to learn from."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
-from leyden_algorithms import fit_values
+from leyden_algorithms import ValueHead, fit_values, value_loss
 
 
 def make_states(count: int, width: int, seed: int = 0) -> Tensor:
@@ -67,3 +69,33 @@ def test_one_state_alone_is_worth_what_it_earned(states: Tensor):
 
     assert bool(torch.isfinite(weights).all())
     assert (states.double() @ weights + constant).tolist() == pytest.approx([2.5] * states.shape[0])
+
+
+def test_few_noisy_calls_a_step_teach_it_more_than_gradient_steps():
+    """Of what 60 kinds of calls are worth; with 33 calls a step, 15 steps, and noise as large as the differences."""
+    kinds, truth = make_states(60, 64), make_states(60, 1, seed=1)[:, 0]
+    draw = torch.Generator().manual_seed(2)
+    steps = []
+    for _ in range(15):
+        seen = torch.randint(60, (33,), generator=draw)
+        steps.append((kinds[seen], truth[seen] + torch.randn(33, generator=draw)))
+
+    weights, constant = fit_values(*(torch.cat(one) for one in zip(*steps, strict=True)))
+
+    def missed(values: Tensor) -> float:
+        return (values - truth).square().mean().item()
+
+    descended = [missed(_descend(steps, rate, passes)(kinds)) for rate in (1e-3, 3e-3, 1e-2) for passes in (1, 4, 16)]
+    assert missed(kinds @ weights + constant) < 0.5
+    assert missed(kinds @ weights + constant) < 0.8 * min(descended)
+
+
+def _descend(steps: list[tuple[Tensor, Tensor]], rate: float, passes: int) -> Callable[[Tensor], Tensor]:
+    head = ValueHead(steps[0][0].shape[1]).double()
+    optimizer = torch.optim.AdamW(head.parameters(), lr=rate, weight_decay=0.0)
+    for states, returns in steps:
+        for _ in range(passes):
+            optimizer.zero_grad()
+            value_loss(head(states), returns).mean().backward()
+            optimizer.step()
+    return lambda states: head(states).detach()
