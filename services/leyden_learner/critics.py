@@ -88,15 +88,13 @@ class _RoleCritic:
 
     def __init__(self, width: int, settings: Critic) -> None:
         self._window, self._ridge = settings.window, settings.ridge
-        self._head = ValueHead(width)
+        self._head = ValueHead(width).requires_grad_(False)
         self._states_NH = torch.zeros(0, width)
         self._returns_N = torch.zeros(0)
 
-    @torch.no_grad()
     def values(self, states_CH: Tensor) -> Tensor:
         return self._head(states_CH).double()
 
-    @torch.no_grad()
     def learn(self, states_CH: Tensor, returns_C: Tensor) -> None:
         self._states_NH = torch.cat([self._states_NH, states_CH])[-self._window :]
         self._returns_N = torch.cat([self._returns_N, returns_C.float()])[-self._window :]
@@ -105,10 +103,9 @@ class _RoleCritic:
         self._head.out.bias.copy_(constant)
 
     def state(self) -> dict[str, Tensor]:
-        head = {name: one.detach().contiguous() for name, one in self._head.state_dict().items()}
-        return head | {"states": self._states_NH.contiguous(), "returns": self._returns_N.contiguous()}
+        whole = self._head.state_dict() | {"states": self._states_NH, "returns": self._returns_N}
+        return {name: one.contiguous() for name, one in whole.items()}
 
-    @torch.no_grad()
     def restore(self, state: dict[str, Tensor]) -> None:
         now = self.state()
         if state.keys() != now.keys() or any(state[name].shape[1:] != one.shape[1:] for name, one in now.items()):

@@ -54,7 +54,7 @@ class Objective:
         """Return what each call turned out to be worth, shape [C]: what a critic learns.
 
         It learns whole returns, whatever the trace of the advantages: a fresh head that learned from its own guesses
-        would be slow to forget them (VC-PPO, arXiv 2503.01491, section 4.2: decoupled GAE).
+        would be slow to forget them (VC-PPO, arXiv 2503.01491: decoupled GAE).
         """
         return critic_targets(episodes, discount=self._discount, trace=1.0)
 

@@ -46,3 +46,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     for number in sys.argv[3:]:
         take_steps(Path(sys.argv[1]), Path(sys.argv[2]), int(number))
+    from support.three_calls import take_critic_steps
+
+    take_critic_steps(Path(sys.argv[1]), Path(sys.argv[2]))

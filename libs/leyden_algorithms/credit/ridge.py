@@ -1,8 +1,8 @@
 """A linear critic in closed form: ridge regression of returns on states, in dual variables (Saunders et al., 1998).
 
-Fitting a linear value function to whole returns is least-squares temporal difference learning with λ = 1 (Boyan, Machine
-Learning 49, 2002): no step size, and all that the data tells after one look at it. A head trained by gradient steps
-needs many more calls than a step of an agent has, before it is better than no head at all.
+Fitting a linear value function to whole returns is least-squares temporal difference learning with λ = 1 (Boyan,
+Machine Learning 49, 2002): no step size, and all that the data tells after one look at it. A head trained by gradient
+steps needs many more calls than a step of an agent has, before it is better than no head at all.
 """
 
 import torch

@@ -10,8 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from leyden_learner.critics import CRITIC
 from leyden_learner.trainer import ADAPTER, OPTIMIZER
 from support import learner_process
+from support.three_calls import take_critic_steps
 
 LIMITS = {"many passes": 300, "one pass": 8192}
 
@@ -52,4 +54,16 @@ def test_two_processes_make_the_gradients_of_one(both: Path, tiny_llama: Path, t
         assert {name: other[name] for name in wanted} == pytest.approx(wanted, abs=1e-5, rel=1e-4)
     # Both go on from the very same version, whoever writes it.
     for file in (ADAPTER, OPTIMIZER):
+        assert (first / file).read_bytes() == (second / file).read_bytes()
+
+
+def test_two_processes_have_the_critic_of_one(both: Path, tiny_llama: Path, tmp_path: Path):
+    alone = take_critic_steps(tiny_llama, tmp_path)
+    first, second = (both / f"critic-{rank}" for rank in range(2))
+
+    assert [metrics(folder)[0] for folder in (alone, first, second)] == [1, 2, 2]
+    assert metrics(first)[2]["explained_variance"] == pytest.approx(metrics(alone)[2]["explained_variance"], abs=1e-4)
+    for name, one in load_file(alone / CRITIC).items():
+        assert torch.allclose(load_file(first / CRITIC)[name], one, atol=1e-5, rtol=1e-4), name
+    for file in (ADAPTER, OPTIMIZER, CRITIC):
         assert (first / file).read_bytes() == (second / file).read_bytes()

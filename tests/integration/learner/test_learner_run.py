@@ -84,11 +84,11 @@ async def test_a_step_waits_for_all_its_groups_while_episodes_run(around: Surrou
     assert await training.advance() is Progress.TRAINED
 
 
-@pytest.mark.parametrize("control", [Control.NONE, Control.SHUFFLED_REWARDS])
+@pytest.mark.parametrize("algorithm", [{}, {"control": Control.SHUFFLED_REWARDS}, {"credit": "critic"}], ids=str)
 async def test_a_learner_that_is_killed_after_every_step_makes_the_same_weights(
-    around: Surroundings, tmp_path: Path, control: Control
+    around: Surroundings, tmp_path: Path, algorithm: dict
 ):
-    await played_run(around.ledger, around.store, "abcde", control=control)
+    await played_run(around.ledger, around.store, "abcde", **algorithm)
     elsewhere = Surroundings(around.ledger, LocalStore(tmp_path / "twin"), around.models, "cpu")
     for name in around.store.list(trajectories_prefix(RUN)):
         elsewhere.store.put(name, around.store.get(name))

@@ -16,34 +16,15 @@ from leyden_learner.critics import CRITIC, Critics
 from leyden_learner.metrics import observe
 from leyden_learner.trainer import ADAPTER, OPTIMIZER, Trainer
 from support.forest import make_samples
-from support.learning import VOCABULARY, make_call, make_group, make_spec, make_trajectory
+from support.learning import VOCABULARY, make_group, make_spec
+from support.three_calls import three_calls
 
-TASKS = 6
 BOTH = {"checker": {}, "writer": {}}
 
 
 def make_trainer(folder: Path, compute: Compute | None = None, **spec: object) -> Trainer:
     spec = {"credit": "critic", "learning_rate": 1e-3} | spec
     return Trainer(make_spec(**spec), folder, "cpu", compute or Compute())
-
-
-def three_calls(step: int, groups: int = 6, version: int = 0, roles: tuple[str, ...] = ("policy",) * 3) -> list:
-    """Return groups of one episode each, of three calls that succeed by chance; the reward is how many did.
-
-    A task's luck is known from its prompt, and a prompt tells how the calls before it went.
-    """
-    draw = torch.Generator().manual_seed(step)
-    found = []
-    for g in range(groups):
-        task, name = int(torch.randint(TASKS, (1,), generator=draw)), f"s{step}g{g}"
-        prompt, calls, wins = [1, 2, 3, 10 + task, 4], [], 0
-        for number in (1, 2, 3):
-            answer = int(torch.rand((), generator=draw) < (0.95 if task % 2 else 0.05))
-            given = dict(prompt=prompt, response=(20 + answer, 9), role=roles[number - 1], version=version)
-            calls.append(make_call(f"{name}.0", number, **given))
-            prompt, wins = [*prompt, 20 + answer, 9, 5 + number, 4], wins + answer
-        found.append((name, [make_trajectory(name, 0, wins / 3, calls)]))
-    return found
 
 
 def take_steps(trainer: Trainer, count: int, **more: object) -> list[dict[str, dict[str, float]]]:
