@@ -96,7 +96,7 @@ faults seeds="20" *args: setup servers
 controls *args: setup
     python -m pytest -m slow tests/e2e/test_controls.py -s {{args}}
 
-# Each strategy over several seeds, with controls, into infra/docs/learning.md (about an hour; goes on where it stopped)
+# Each strategy over several seeds, with controls, into infra/docs/learning.md (half an hour; goes on where it stopped)
 learning *args: setup
     PYTHONPATH=tests python -m learning {{args}}
 

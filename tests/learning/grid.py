@@ -12,7 +12,8 @@ from leyden_agents.calculator import recipe
 from leyden_contracts import Algorithm
 
 SEEDS = 8
-Expected = Literal["reference", "helps", "no help", "control"]
+Expected = Literal["reference", "helps", "no help", "hurts", "control"]
+"""`control`: it must not learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,12 @@ _CALCULATOR = Study(
 _CREDIT = (
     Strategy("identical", "reference", "every call is credited with the luck and the other doors"),
     Strategy(
+        "identical, batch",
+        "no help",
+        "compared with the whole batch, as the critic's advantages are normalised; luck is in both",
+        {"advantage": "reinforce++"},
+    ),
+    Strategy(
         "discounted",
         "no help",
         "earlier calls count less, though no door counts less than another",
@@ -111,6 +118,9 @@ _CREDIT = (
     ),
 )
 
+_KNOWN = get_args(Algorithm.model_fields["credit"].annotation)
+"""Names that the contract has; a strategy of another one is not in the grid."""
+
 _THREE_CALLS = Study(
     name="three calls",
     environment="three_calls",
@@ -119,11 +129,7 @@ _THREE_CALLS = Study(
     group_size=16,
     algorithm={"learning_rate": 1e-2, "groups_per_step": 4},
     held_out=540,
-    # A deployment's contract knows the credit names; what it does not know is not run.
-    strategies=(
-        *(one for one in _CREDIT if one.name in get_args(Algorithm.model_fields["credit"].annotation)),
-        *_controls(),
-    ),
+    strategies=(*(one for one in _CREDIT if one.algorithm.get("credit", "identical") in _KNOWN), *_controls()),
 )
 
 _TWO_ROLES = Study(
@@ -142,8 +148,8 @@ _TWO_ROLES = Study(
             "the solver is compared with episodes that asked it, not with those that went without",
             {"compare_roles": "apart"},
         ),
-        Strategy("solver frozen", "no help", "only the planner learns", frozen=("solver",)),
-        Strategy("planner frozen", "no help", "only the solver learns", frozen=("planner",)),
+        Strategy("solver frozen", "hurts", "only the planner learns", frozen=("solver",)),
+        Strategy("planner frozen", "hurts", "only the solver learns", frozen=("planner",)),
         *_controls(),
     ),
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from learning import __main__ as command
+from learning import page
 from learning.cells import make_spec, run, settings
 from learning.grid import STUDIES, Cell, Study, all_cells
 from learning.results import Result, append, load, newest
@@ -109,6 +110,24 @@ def test_the_newest_line_of_a_cell_counts(tmp_path: Path) -> None:
     assert only.gain == pytest.approx(0.55)
     assert only.area == pytest.approx(0.35)
     assert len([json.loads(line) for line in path.read_text().splitlines()]) == 2
+
+
+@pytest.mark.parametrize(("planted", "code"), [(None, 0), ("never published", 1)])
+def test_the_command_fails_on_a_control_that_improves(
+    planted: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    results, docs = tmp_path / "results.jsonl", tmp_path / "learning.md"
+    docs.write_text(f"{page.BEGIN}{page.END}")
+    for cell in all_cells(5):
+        strategy = STUDIES[cell.study].strategy(cell.strategy)
+        gain = 0.5 if strategy.expected != "control" or strategy.name == planted else 0.0
+        append(results, _result(cell, after=0.2 + gain))
+    monkeypatch.setattr(command, "DOCS", tmp_path)
+    monkeypatch.setattr(command.plot, "draw", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["learning", "--seeds", "5", "--processes", "1", "--results", str(results)])
+    assert command.main() == code
+    assert ("WRONG" in capsys.readouterr().out) == bool(code)
+    assert "| never published |" in docs.read_text()
 
 
 class _HerePool:
