@@ -4,7 +4,7 @@ The whole request is never parsed at once: two bytes on the wire can be a messag
 32 MB could take more than a gigabyte. Here it stays one piece, and its spans are parsed one after the other.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
@@ -78,16 +78,14 @@ def parse_scope(head: bytes) -> ScopeSpans:
         raise NotOtlp("a scope cannot be parsed") from error
 
 
-def parse_span(span: bytes) -> Span:
-    """Return one span. Raises google.protobuf.message.DecodeError.
+def parse_spans(spans: Sequence[bytes]) -> list[Span]:
+    """Return parsed spans. Raises google.protobuf.message.DecodeError if one of them is none.
 
-    It is parsed as deep inside a request as it will be read later: how deep messages may nest is counted from outside.
+    They are parsed as deep inside a request as they will be read later: how deep messages may nest is counted from
+    outside.
     """
-    scope = _prefix(_SPANS, len(span))
-    group = _prefix(_SCOPES, len(scope) + len(span))
-    request = _prefix(_GROUPS, len(group) + len(scope) + len(span))
-    whole = ExportTraceServiceRequest.FromString(b"".join((request, group, scope, span)))
-    return whole.resource_spans[0].scope_spans[0].spans[0]
+    request = delimited(_GROUPS, delimited(_SCOPES, _spans(spans)))
+    return list(ExportTraceServiceRequest.FromString(request).resource_spans[0].scope_spans[0].spans)
 
 
 def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
@@ -158,8 +156,11 @@ class _Walk:
 
 
 def _scope(scope: Scope) -> bytes:
-    spans = [part for span in scope.spans for part in (_prefix(_SPANS, len(span)), span)]
-    return delimited(_SCOPES, scope.head + b"".join(spans))
+    return delimited(_SCOPES, scope.head + _spans(scope.spans))
+
+
+def _spans(spans: Iterable[bytes]) -> bytes:
+    return b"".join([part for span in spans for part in (_prefix(_SPANS, len(span)), span)])
 
 
 def _prefix(number: int, size: int) -> bytes:
