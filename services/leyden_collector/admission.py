@@ -1,7 +1,5 @@
 """Which spans of a request are kept, for which run, and why the others are not. Pure."""
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,7 +9,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from leyden_collector import wire
 from leyden_collector.identity import Identity, by_key, is_run, said_by, stamps
-from leyden_collector.limits import SMALL, SpanLimits, check_head, check_parsed, check_serialized
+from leyden_collector.limits import SpanLimits, check_head, check_parsed, check_serialized
 from leyden_collector.refusal import Refusal, RefusedSpan
 from leyden_collector.wire import Group, Scope
 from leyden_contracts import Transition
@@ -104,9 +102,9 @@ class _Admission:
         """Return the kept spans of one scope by run."""
         said = _checked(scope.head, said, self._limits)
         kept: dict[str, list[bytes]] = {}
-        for span, parsed in _parsed(scope.spans):
+        for span in scope.spans:
             try:
-                found = self._judge(span, parsed, said)
+                found = self._judge(span, said)
             except Refusal as refusal:
                 self._refuse(span, refusal)
                 continue
@@ -133,12 +131,12 @@ class _Admission:
             share = self._shares[run] = Share(run)
         return share
 
-    def _judge(self, data: bytes, span: Span | None, resource: Identity | Refusal) -> _Kept:
+    def _judge(self, data: bytes, resource: Identity | Refusal) -> _Kept:
         """Say whose span this is. Raises Refusal."""
         if isinstance(resource, Refusal):
             raise resource
         check_serialized(data, self._limits)
-        span = _parse(data) if span is None else span
+        span = _parse(data)
         attributes = by_key(span.attributes)
         check_parsed(span, attributes, len(data), self._limits)
         if len(span.trace_id) != 16 or len(span.span_id) != 8:
@@ -186,29 +184,9 @@ def _checked(head: bytes, said: Identity | Refusal, limits: SpanLimits) -> Ident
     return said
 
 
-def _parsed(spans: Iterable[bytes]) -> Iterator[tuple[bytes, Span | None]]:
-    """Yield each span, parsed if it is small and so are its neighbours: several at once cost a third of one by one."""
-    some: list[bytes] = []
-    size = 0
-    for span in spans:
-        size += len(span)
-        if size > SMALL:
-            yield from _together(some)
-            some, size = [], len(span)
-        some.append(span)
-    yield from _together(some)
-
-
-def _together(spans: Sequence[bytes]) -> Iterable[tuple[bytes, Span | None]]:
-    if len(spans) > 1:
-        with contextlib.suppress(DecodeError):
-            return zip(spans, wire.parse_spans(spans), strict=True)
-    return ((span, None) for span in spans)
-
-
 def _parse(data: bytes) -> Span:
     try:
-        return wire.parse_spans([data])[0]
+        return wire.parse_span(data)
     except DecodeError as error:
         raise Refusal("malformed", "the span cannot be parsed") from error
 

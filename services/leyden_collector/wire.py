@@ -4,7 +4,7 @@ The whole request is never parsed at once: two bytes on the wire can be a messag
 32 MB could take more than a gigabyte. Here it stays one piece, and its spans are parsed one after the other.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
@@ -78,14 +78,16 @@ def parse_scope(head: bytes) -> ScopeSpans:
         raise NotOtlp("a scope cannot be parsed") from error
 
 
-def parse_spans(spans: Sequence[bytes]) -> list[Span]:
-    """Return parsed spans. Raises google.protobuf.message.DecodeError if one of them is none.
+def parse_span(span: bytes) -> Span:
+    """Return one span. Raises google.protobuf.message.DecodeError.
 
-    They are parsed as deep inside a request as they will be read later: how deep messages may nest is counted from
-    outside.
+    It is parsed as deep inside a request as it will be read later: how deep messages may nest is counted from outside.
     """
-    request = delimited(_GROUPS, delimited(_SCOPES, _spans(spans)))
-    return list(ExportTraceServiceRequest.FromString(request).resource_spans[0].scope_spans[0].spans)
+    scope = _prefix(_SPANS, len(span))
+    group = _prefix(_SCOPES, len(scope) + len(span))
+    request = _prefix(_GROUPS, len(group) + len(scope) + len(span))
+    whole = ExportTraceServiceRequest.FromString(b"".join((request, group, scope, span)))
+    return whole.resource_spans[0].scope_spans[0].spans[0]
 
 
 def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
@@ -156,11 +158,8 @@ class _Walk:
 
 
 def _scope(scope: Scope) -> bytes:
-    return delimited(_SCOPES, scope.head + _spans(scope.spans))
-
-
-def _spans(spans: Iterable[bytes]) -> bytes:
-    return b"".join([part for span in spans for part in (_prefix(_SPANS, len(span)), span)])
+    spans = [part for span in scope.spans for part in (_prefix(_SPANS, len(span)), span)]
+    return delimited(_SCOPES, scope.head + b"".join(spans))
 
 
 def _prefix(number: int, size: int) -> bytes:

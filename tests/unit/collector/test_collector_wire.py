@@ -35,9 +35,9 @@ def test_taken_apart_and_put_together_it_is_the_same(message: ExportTraceService
     groups = wire.split(message.SerializeToString(), 1000)
     assert ExportTraceServiceRequest.FromString(wire.join(groups)) == message
     spans = [span for group in groups for scope in group.scopes for span in scope.spans]
-    expected_spans = [span for group in message.resource_spans for scope in group.scope_spans for span in scope.spans]
-    assert [wire.parse_spans([span])[0] for span in spans] == expected_spans
-    assert not spans or wire.parse_spans(spans) == expected_spans
+    assert [wire.parse_span(span) for span in spans] == [
+        span for group in message.resource_spans for scope in group.scope_spans for span in scope.spans
+    ]
     for group, expected in zip(groups, message.resource_spans, strict=True):
         assert wire.parse_group(group.head).resource == expected.resource
 
@@ -56,7 +56,7 @@ def test_what_is_taken_can_be_read(body: bytes, data: st.DataObject) -> None:
             for scope in group.scopes:
                 wire.parse_scope(scope.head)
                 for span in scope.spans:
-                    wire.parse_spans([span])
+                    wire.parse_span(span)
     except (wire.NotOtlp, DecodeError):
         return
     ExportTraceServiceRequest.FromString(wire.join(groups))
@@ -97,7 +97,7 @@ def test_a_span_nests_no_deeper_than_its_segment_can_be_read() -> None:
     for levels in range(40, 52):
         span = nested(levels)
         try:
-            wire.parse_spans([span])
+            wire.parse_span(span)
         except DecodeError:
             continue
         taken = levels
