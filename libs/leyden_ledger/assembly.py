@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from leyden_contracts import Purpose
 from leyden_ledger.store import ATTEMPTS_APART, Argument, Scripts
@@ -23,8 +23,7 @@ _EPOCH = 10**9
 """More than the batches of one epoch. In Redis a batch's name is one number, which takes the fewest bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpanNote:
+class SpanNote(NamedTuple):
     """Where one call's span has been stored."""
 
     episode: str
@@ -121,7 +120,10 @@ class Assembly:
 
         Returns: episode and attempt of notes that are of no use, as another attempt is the newest.
         """
-        args = [part for note in notes for part in (note.episode, note.attempt, note.call, note.segment)]
+        calls: dict[tuple[str, int, str], list[str]] = {}
+        for note in notes:
+            calls.setdefault((note.episode, note.attempt, note.segment), []).append(str(note.call))
+        args = [part for attempt, numbers in calls.items() for part in (*attempt, " ".join(numbers))]
         fenced = await self._scripts.run("note_spans", run, args) if args else []
         return {(episode, int(attempt)) for episode, attempt in zip(fenced[::2], fenced[1::2], strict=True)}
 

@@ -1,6 +1,7 @@
 """`python -m leyden_collector`: one collector process."""
 
 import asyncio
+import gc
 import sys
 
 import uvloop
@@ -22,6 +23,10 @@ from leyden_storage import ObjectStore, StoreError, open_store
 
 async def serve(settings: CollectorSettings, store: ObjectStore, tokens: Tokens) -> None:
     """Receive spans and assemble trajectories until SIGTERM or SIGINT."""
+    # What has been imported lives for ever; without this, each full collection would look through all of it.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     stop = stop_event()
     ledger = Ledger.connect(settings.redis_url)
     cache = SegmentCache(settings.cache_bytes)

@@ -12,6 +12,7 @@ from leyden_collector import metrics
 from leyden_collector.admission import Share, admit
 from leyden_collector.refusal import KINDS, Refused
 from leyden_collector.segments import Fenced, NotDurable, SegmentWriter
+from leyden_collector.senders import Senders
 from leyden_collector.settings import CollectorSettings
 from leyden_collector.wire import NotOtlp, TooMany
 from leyden_runtime.tokens import Claims, Scope, TokenForbidden, TokenInvalid, Tokens
@@ -24,7 +25,7 @@ class Export:
 
     def __init__(self, writer: SegmentWriter, tokens: Tokens, settings: CollectorSettings) -> None:
         self._writer = writer
-        self._tokens = tokens
+        self._senders = Senders(tokens)
         self._settings = settings
 
     def claims(self, authorization: str) -> Claims:
@@ -33,7 +34,7 @@ class Export:
         if kind.lower() != "bearer" or not token.strip():
             raise Refused(401, "send `Authorization: Bearer <token>`")
         try:
-            claims = self._tokens.verify(token.strip(), Scope.SPANS, Scope.ATTEMPT)
+            claims = self._senders.claims(token.strip())
         except TokenInvalid as error:
             raise Refused(401, str(error)) from error
         except TokenForbidden as error:
