@@ -18,6 +18,12 @@ PANELS: list[tuple[str, str, str, list[tuple[str, str]]]] = [
         [('max by (run) (leyden_learner_reward_mean{run=~"$run"})', "{{run}}")],
     ),
     (
+        "Groups with a signal",
+        "percentunit",
+        "Of each training step's groups, the share that it trained on. What it did not is told by reason.",
+        [('max by (run) (leyden_learner_signal_share{run=~"$run"})', "{{run}}")],
+    ),
+    (
         "Held-out success",
         "percentunit",
         "Mean reward of evaluation episodes, by policy version.",

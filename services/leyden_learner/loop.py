@@ -3,6 +3,7 @@
 For each run in turn, as long as the process lives:
 
     ledger     which groups are finished and not yet consumed          groups.GroupReader
+    choice     do they make a step, or are more to be asked for        choice.StepChooser
     store      the trajectories of their succeeded episodes            groups.GroupReader
     batch      stale and incomplete out; credit, advantages            batch.build_batch
     step       forward, backward, optimizer (in a thread)              trainer.Trainer

@@ -23,3 +23,23 @@ def test_killed_after_each_commit(point: str, tmp_path: Path, monkeypatch: pytes
         assert violations(deployment, result.run) == []
     log = (tmp_path / "data/logs/learner.log").read_text()
     assert log.count(f"failpoint: {point.partition('=')[0]}: kill") >= STEPS - 1
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_killed_after_each_commit_of_a_step_that_waited_for_signals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a step consumed and asked for is known again after kill -9, and every group ends in one step."""
+    monkeypatch.setenv("LEYDEN_FAILPOINTS", "learner.committed=kill")
+    # Of two episodes, both often succeed or fail: many groups have no signal.
+    spec = small_spec(groups_per_step=2, selection={"dynamic": True}).model_copy(update={"group_size": 2})
+    with deployed(tmp_path / "data") as (deployment, _, client):
+        result = train_small(client, spec, 2 * STEPS, tmp_path)
+        assert 1 < result.version <= 2 * STEPS
+        summary = result.final.summary
+        assert (summary.groups_consumed, summary.groups_finished) == (4 * STEPS, 4 * STEPS)
+        assert summary.groups_asked > 0, "or nothing is shown"
+        assert violations(deployment, result.run) == []
+    log = (tmp_path / "data/logs/learner.log").read_text()
+    assert log.count("failpoint: learner.committed: kill") >= result.version - 1
