@@ -37,6 +37,8 @@ POINTS = {
     "collector.noted": "a segment is noted in the ledger, its sender has no answer",
     "collector.leased": "the ledger has formed a batch of closed attempts, nothing of it is stored",
     "collector.written": "a batch of trajectories is in the object store, the ledger has not been told",
+    "learner.start_stepped": "a start has taken a step, nothing of it is stored",
+    "learner.start_committed": "a start's version is committed in the object store, not published",
     "learner.written": "all of a version but its last manifest is in the object store",
     "learner.committed": "a version is committed in the object store, not published",
     "learner.published": "a version is published, its groups are not marked as consumed",
