@@ -32,6 +32,7 @@ from leyden_contracts.api import (
     RunList,
     RunMetrics,
     RunView,
+    StartView,
     TrajectoryHead,
     TrajectoryList,
     TrajectoryView,
@@ -104,6 +105,26 @@ class LeydenClient:
     def resume(self, run: str) -> RunView:
         """Let episodes start again."""
         return RunView.model_validate(self._post(f"/v1/runs/{run}/resume"))
+
+    # The start of a run
+
+    def upload_start(self, run: str, data: Path) -> StartView:
+        """Upload what the run's start learns from, a JSONL file: all of it, or, if one line is bad, nothing.
+
+        The same file again is no other; another one is refused.
+        """
+        response = self._http.send(
+            "PUT",
+            f"/v1/runs/{run}/start",
+            body=lambda: _chunks(data),
+            headers={"Content-Type": "application/x-ndjson"},
+            answer_s=_STORING_S + data.stat().st_size / _STORED_BYTES_PER_S,
+        )
+        return StartView.model_validate_json(response.content)
+
+    def start(self, run: str) -> StartView:
+        """Say where the run's start stands."""
+        return StartView.model_validate(self._get(f"/v1/runs/{run}/start"))
 
     # Tasks and episodes
 

@@ -41,16 +41,21 @@ def train(
     *,
     eval_tasks: Sequence[TaskInput] = (),
     eval_samples: int = 1,
+    start: Path | None = None,
     folder: Path = Path("leyden-adapters"),
     console: Console | None = None,
 ) -> TrainResult:
     """Train `steps` versions: create the run, evaluate, upload, watch, evaluate again, download the last version.
+
+    `start` is what the start of `spec` learns from, where that is a file; it makes one version more.
 
     Raises ClientError and its kinds (ApiError, ApiUnreachable, RunStalled).
     """
     run = str(client.create_run(spec).spec.id)
     say = console.print if console else _silent
     say(f"run [bold]{run}[/]: {spec.agent} on {spec.base_model}, graded by {spec.grader}")
+    if start:
+        client.upload_start(run, start)
     before = _evaluated(client, run, eval_tasks, 0, eval_samples, console, "before")
     groups = steps * spec.algorithm.groups_per_step
     upload_passes(client, run, tasks, groups, spec)

@@ -133,12 +133,17 @@ def watch(
 
 def stall_reason(client: LeydenClient, progress: Progress) -> str | None:
     """Say what a run is waiting for that will not come by itself, or None."""
-    replicas = client.replicas()
-    base = client.run(progress.run).spec.base_model
+    replicas, spec = client.replicas(), client.run(progress.run).spec
+    base = spec.base_model
     serving = [replica for replica in replicas if replica["base_model"] == base]
     if not serving:
         others = ", ".join(sorted({replica["base_model"] for replica in replicas})) or "none at all"
         return f"no replica serves the base model {base!r} (live ones serve: {others})"
+    if spec.start and not progress.summary.version_published:
+        start = client.start(progress.run)
+        if start.state == "waiting_for_data":
+            return f"its start waits for data: PUT /v1/runs/{progress.run}/start"
+        return f"the learner refused its start: {start.reason}" if start.state == "refused" else None
     refused = [f"{name} at {replica['id']}: {why}" for replica in serving for name, why in replica["rejected"].items()]
     if progress.summary.version_ready < progress.summary.version_published and refused:
         return f"no replica can prove that it serves the newest adapter ({'; '.join(refused)})"

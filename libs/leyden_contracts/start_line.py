@@ -186,6 +186,8 @@ def _check_alike(prompt: Text, answer: Text) -> None:
         raise ValueError("`prompt` is empty")
     if isinstance(prompt, str) != isinstance(answer, str):
         raise ValueError("texts and messages cannot be mixed")
+    if not prompt and isinstance(answer, list) and answer and answer[0]["role"] == "assistant":
+        raise ValueError("the assistant speaks first: begin with what it was shown")
 
 
 def _check_speaks(answer: Text, name: str) -> None:

@@ -44,6 +44,8 @@ POINTS = {
     "learner.stepped": "the weights have moved, nothing of the version is stored",
     "learner.file": "a file of a version is in the object store; passed once for each",
     "learner.followed": "the manifest of a role that is not the lead is in the object store; passed once for each",
+    "learner.start_stepped": "a start has taken a step, nothing of it is stored",
+    "learner.start_committed": "a start's version is committed in the object store, not published",
     "learner.written": "all of a version but its last manifest is in the object store",
     "learner.committed": "a version is committed in the object store, not published",
     "learner.published": "a version is published, its groups are not marked as consumed",

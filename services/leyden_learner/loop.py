@@ -2,6 +2,7 @@
 
 For each run in turn, as long as the process lives:
 
+    start      version 1, where the run has a start                    start.RunStart
     ledger     which groups are finished and not yet consumed          groups.GroupReader
     choice     do they make a step, or are more to be asked for        choice.StepChooser
     store      the trajectories of their succeeded episodes            groups.GroupReader
@@ -25,6 +26,7 @@ from leyden_learner.metrics import FAILURES
 from leyden_learner.policy import UnknownModel
 from leyden_learner.processes import TeamBroken
 from leyden_learner.run_training import Progress, RunTraining, Surroundings
+from leyden_learner.start import RunStart, StartRefused, resume
 from leyden_ledger import RunState
 from leyden_runtime.shutdown import sleep_unless
 
@@ -47,7 +49,7 @@ class Learner:
         self._around = around
         self._poll_s = poll_s
         self._only = only
-        self._trainings: dict[str, RunTraining] = {}
+        self._trainings: dict[str, RunTraining | RunStart] = {}
         self._pauses: dict[str, _Pause] = {}
         self._closed: set[str] = set()
         """Runs that are finished, or that this learner cannot train."""
@@ -78,9 +80,9 @@ class Learner:
         """Let one run make a step if it can; say whether it did."""
         try:
             progress = await self._step(run)
-        except UnknownModel as error:
+        except (UnknownModel, StartRefused) as error:
             log.error("run_cannot_be_trained", run=run, reason=str(error))
-            FAILURES.labels(run, "UnknownModel").inc()
+            FAILURES.labels(run, type(error).__name__).inc()
             self._close(run)
             return False
         except TeamBroken:
@@ -98,7 +100,7 @@ class Learner:
         if run not in self._trainings:
             if (await self._around.ledger.runs.summary(run)).state in _OVER:
                 return Progress.FINISHED
-            self._trainings[run] = await RunTraining.resume(self._around, run)
+            self._trainings[run] = await resume(self._around, run)
         return await self._trainings[run].advance()
 
     def _close(self, run: str) -> None:

@@ -169,11 +169,17 @@ class RunTraining:
             failpoint("learner.consumed")
 
 
-def _load(around: Surroundings, spec: RunSpec) -> tuple[Trainer, list[AdapterManifest]]:
+def model_folder(around: Surroundings, spec: RunSpec) -> Path:
+    """Return where the run's base model is. Raises UnknownModel."""
     folder = around.models.get(spec.base_model)
     if folder is None:
         known = ", ".join(sorted(around.models))
         raise UnknownModel(f"this learner has no base model {spec.base_model!r}; it has: {known}")
+    return folder
+
+
+def _load(around: Surroundings, spec: RunSpec) -> tuple[Trainer, list[AdapterManifest]]:
+    folder = model_folder(around, spec)
     history = checkpoint.committed(around.store, str(spec.id), spec.lead_role)
     trainer = around.make_trainer(spec, folder, around.device, around.compute)
     if history:

@@ -75,8 +75,8 @@ def data_start(spec: RunSpec) -> SftStart | DpoStart:
     """Return the start of a run whose start takes uploaded data. Raises ProblemError."""
     start = spec.start
     if start is None or isinstance(start, AdapterStart):
-        detail = f"run {spec.id!r} has no start that takes data: create one with `start: {{kind: sft}}` or `{{kind: dpo}}`"
-        raise ProblemError(409, detail)
+        detail = "create one with `start: {kind: sft}` or `{kind: dpo}`"
+        raise ProblemError(409, f"run {spec.id!r} has no start that takes data: {detail}")
     if start.run is not None:
         raise ProblemError(409, f"the start of run {spec.id!r} learns from run {start.run!r}: it takes no other data")
     return start
@@ -108,14 +108,14 @@ async def show_start(parts: Parts, run: str) -> StartView:
 def _view(parts: Parts, spec: RunSpec) -> StartView:
     run = str(spec.id)
     stored = read_start(parts.store, run)
-    data = {"lines": stored.lines, "digest": stored.digest} if stored else {}
+    seen = StartView(state="under_way")
+    if stored:
+        seen = seen.model_copy(update={"lines": stored.lines, "digest": stored.digest})
     try:
-        return StartView(state="done", origin=parts.adapters.manifest(spec, 1).start, **data)
+        return seen.model_copy(update={"state": "done", "origin": parts.adapters.manifest(spec, 1).start})
     except ObjectNotFound:
         pass
     if spec.start and spec.start.run is None and stored is None:
-        return StartView(state="waiting_for_data")
+        return seen.model_copy(update={"state": "waiting_for_data"})
     refusal = read_refusal(parts.store, run)
-    if refusal:
-        return StartView(state="refused", reason=refusal.reason, **data)
-    return StartView(state="under_way", **data)
+    return seen.model_copy(update={"state": "refused", "reason": refusal.reason}) if refusal else seen

@@ -9,7 +9,7 @@ from rich.table import Table
 from leyden_client.cli import versions
 from leyden_client.cli.session import AsJson, Run, print_json, session
 from leyden_client.errors import InputError
-from leyden_client.files import read_spec, read_tasks
+from leyden_client.files import check_start, read_spec, read_tasks
 from leyden_contracts import TERMINAL_STATES, Purpose
 from leyden_contracts.api import RunView
 
@@ -26,12 +26,19 @@ def add_to(app: typer.Typer) -> None:
 
 @_runs.command("create")
 def create(
-    context: typer.Context, spec: Annotated[Path, typer.Argument(help="Run specification: YAML or JSON")]
+    context: typer.Context,
+    spec: Annotated[Path, typer.Argument(help="Run specification: YAML or JSON")],
+    start: Annotated[Path | None, typer.Option(help="What its `start` learns from, JSON lines")] = None,
 ) -> None:
     """Create a run and print its id."""
     chosen = read_spec(spec)
+    if start:
+        check_start(chosen, start)
     with session(context).client() as client:
-        typer.echo(client.create_run(chosen).spec.id)
+        run = str(client.create_run(chosen).spec.id)
+        if start:
+            client.upload_start(run, start)
+        typer.echo(run)
 
 
 @_runs.command("list")
@@ -58,6 +65,13 @@ def show(context: typer.Context, run: Run) -> None:
     """Print a run's specification and where it stands, as JSON."""
     with session(context).client() as client:
         _print(client.run(run))
+
+
+@_runs.command("start")
+def show_start(context: typer.Context, run: Run) -> None:
+    """Print where a run's start stands, as JSON."""
+    with session(context).client() as client:
+        print_json(client.start(run).model_dump(mode="json"))
 
 
 @_runs.command("seal")

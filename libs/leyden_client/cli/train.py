@@ -1,7 +1,7 @@
 """`leyden train`: one command from an agent, a grader and tasks to a better adapter."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from leyden_client.cli.session import Session, session
 from leyden_client.client import LeydenClient
 from leyden_client.errors import InputError
-from leyden_client.files import read_tasks
+from leyden_client.files import check_start, read_tasks
 from leyden_client.training import TrainResult, result_table, train
 from leyden_contracts import RunSpec
 from leyden_contracts.reading import fault_lines
@@ -32,6 +32,8 @@ def train_command(
     groups_per_step: Annotated[int, typer.Option(min=1, help="Tasks in one step")] = 8,
     lr: Annotated[float, typer.Option(min=0, help="Learning rate")] = 1e-4,
     base_model: Annotated[str | None, typer.Option(help="Default: the one that is being served")] = None,
+    start: Annotated[Path | None, typer.Option(help="Conversations to learn from first, JSON lines")] = None,
+    start_kind: Annotated[Literal["sft", "dpo"], typer.Option(help="dpo: the lines of --start are pairs")] = "sft",
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply of a call")] = 512,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     folder: Annotated[Path, typer.Option(help="The last adapter goes to FOLDER/RUN")] = Path("leyden-adapters"),
@@ -48,7 +50,10 @@ def train_command(
             sampling={"max_tokens": max_tokens},
             algorithm={"learning_rate": lr, "groups_per_step": groups_per_step},
             seed=seed,
+            start={"kind": start_kind} if start else None,
         )
+        if start:
+            check_start(spec, start)
         result = train(
             client,
             spec,
@@ -56,6 +61,7 @@ def train_command(
             steps,
             eval_tasks=held_out,
             eval_samples=eval_samples,
+            start=start,
             folder=folder,
             console=here.console,
         )

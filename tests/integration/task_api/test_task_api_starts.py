@@ -1,11 +1,15 @@
 """Starts over HTTP: what is refused when a run is created, its data on the way in, and where it stands."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from leyden_client import LeydenClient
+from leyden_client.cli import app
 from leyden_contracts import AdapterManifest, StartOrigin, StartRefusal
 from leyden_ledger import Ledger
 from leyden_runtime.tokens import ALL_TENANTS, Scope, Tokens
@@ -164,3 +168,17 @@ async def test_where_it_came_from_is_told(http: httpx.Client, store: LocalStore)
         lineage = http.get(f"/v1/runs/mine/versions/{version}").json()
         assert lineage["start"]["kind"] == "sft"
     assert http.get("/v1/runs/mine/versions/0").json()["start"] is None
+
+
+def test_a_start_by_command(api: str, token: str, client: LeydenClient, tmp_path: Path) -> None:
+    spec, data = tmp_path / "run.json", tmp_path / "start.jsonl"
+    spec.write_text(json.dumps({**SPEC, "id": "mine", "start": {"kind": "dpo"}}))
+    data.write_bytes(jsonl(PAIR))
+    environment = {"LEYDEN_API_URL": api, "LEYDEN_API_TOKEN": token, "LEYDEN_DATA_DIR": str(tmp_path / "none")}
+
+    made = CliRunner().invoke(app, ["run", "create", str(spec), "--start", str(data)], env=environment)
+    shown = CliRunner().invoke(app, ["run", "start", "mine"], env=environment)
+
+    assert (made.exit_code, made.stdout) == (0, "mine\n")
+    assert json.loads(shown.stdout) == client.start("mine").model_dump(mode="json")
+    assert (client.start("mine").state, client.start("mine").lines) == ("under_way", 1)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from leyden_client.errors import InputError
-from leyden_client.files import read_spec, read_tasks
+from leyden_client.files import check_start, read_spec, read_tasks
+from leyden_contracts import RunSpec
 
 SPEC = "base_model: tiny\nagent: a:b\ngrader: a:c\nalgorithm: {learning_rate: 1e-3}\n"
 
@@ -58,3 +59,21 @@ def test_tasks(tmp_path: Path) -> None:
         read_tasks(path)
     with pytest.raises(InputError, match="cannot read"):
         read_tasks(tmp_path / "absent")
+
+
+def test_what_a_start_learns_from_is_checked_before_it_is_sent(tmp_path: Path) -> None:
+    path = tmp_path / "start.jsonl"
+    spec = {"base_model": "tiny", "agent": "a:b", "grader": "a:c"}
+    learns = RunSpec.model_validate(spec | {"start": {"kind": "sft"}})
+    path.write_text('{"prompt": "a", "completion": "b"}\n')
+    check_start(learns, path)
+    with pytest.raises(InputError, match="has no start that learns from a file"):
+        check_start(RunSpec.model_validate(spec), path)
+
+    path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n')
+    with pytest.raises(InputError) as error:
+        check_start(learns, path)
+    assert error.value.lines == ["line 2: completion: Field required"]
+    path.write_text("\n")
+    with pytest.raises(InputError, match="nothing to learn from"):
+        check_start(learns, path)

@@ -9,7 +9,7 @@ from rich.console import Console
 from leyden_client.errors import RunStalled
 from leyden_client.watch import Progress, Watcher, render, stall_reason, watch
 from leyden_contracts import RunSpec
-from leyden_contracts.api import AdapterView, RunCounters, RunMetrics, RunView
+from leyden_contracts.api import AdapterView, RunCounters, RunMetrics, RunView, StartView
 
 SPEC = RunSpec(id="mine", base_model="tiny", agent="a:b", grader="a:c")
 REPLICA = {"id": "one", "url": "http://r", "base_model": "tiny", "ready": [], "rejected": {}}
@@ -37,14 +37,22 @@ def version(number: int, reward: float) -> AdapterView:
 class Api:
     """Answers with one prepared summary after the other; the last one again and again."""
 
-    def __init__(self, *summaries: RunCounters, replicas: list[dict] | None = None) -> None:
+    def __init__(
+        self, *summaries: RunCounters, replicas: list[dict] | None = None, start: StartView | None = None
+    ) -> None:
         self.summaries = list(summaries)
+        self.started = start
         self.listed = [REPLICA] if replicas is None else replicas
         self.asked_metrics = 0
 
     def run(self, run: str) -> RunView:
         summary = self.summaries.pop(0) if len(self.summaries) > 1 else self.summaries[0]
-        return RunView(spec=SPEC, summary=summary)
+        begun = {"start": {"kind": "sft"}} if self.started else {}
+        return RunView(spec=RunSpec.model_validate(SPEC.model_dump() | begun), summary=summary)
+
+    def start(self, run: str) -> StartView:
+        assert self.started
+        return self.started
 
     def metrics(self, run: str) -> RunMetrics:
         self.asked_metrics += 1
@@ -88,6 +96,22 @@ def test_curves_are_asked_for_when_a_version_appears() -> None:
 )
 def test_a_run_that_waits_for_a_person_says_for_what(replicas: list, summary: dict, reason: str | None) -> None:
     api = Api(counters(**summary), replicas=replicas)
+    progress = Progress("mine", api.run("mine").summary, 4, [], None, 60)
+    found = stall_reason(api, progress)  # type: ignore[arg-type]
+    assert found is None if reason is None else reason in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("start", "version", "reason"),
+    [
+        (StartView(state="waiting_for_data"), 0, "its start waits for data: PUT /v1/runs/mine/start"),
+        (StartView(state="refused", reason="no chat template"), 0, "refused its start: no chat template"),
+        (StartView(state="under_way"), 0, None),
+        (StartView(state="done"), 1, "7 episodes wait"),
+    ],
+)
+def test_a_run_whose_start_waits_for_a_person_says_for_what(start: StartView, version: int, reason: str | None) -> None:
+    api = Api(counters(counts={"train:queued": 7}, version_published=version), start=start)
     progress = Progress("mine", api.run("mine").summary, 4, [], None, 60)
     found = stall_reason(api, progress)  # type: ignore[arg-type]
     assert found is None if reason is None else reason in (found or "")

@@ -109,6 +109,7 @@ def test_pairs_are_read_in_trls_forms() -> None:
         ("sft", {"prompt": "a", "completion": ""}, "`completion` is empty"),
         ("sft", {"prompt": "", "completion": "b"}, "`prompt` is empty"),
         ("sft", {**TALK, "role": "boss"}, "'boss' is none of this run's trained roles: policy"),
+        ("sft", {"messages": [{"role": "assistant", "content": "hello"}]}, "the assistant speaks first"),
         ("dpo", {"prompt": "a", "chosen": "b"}, "rejected: Field required"),
         ("dpo", {"prompt": "a", "chosen": "b", "rejected": "b"}, "nothing to prefer"),
         ("dpo", {"chosen": [USER], "rejected": [USER]}, "no turn of the assistant"),
