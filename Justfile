@@ -87,6 +87,16 @@ setup-agents: setup
 test-agents *args: setup-agents servers
     python -m pytest -m agents tests/agents {{args}}
 
+# MLflow, Weights & Biases and Trackio, in an environment of their own; SQLAlchemy and Alembic are for MLflow's local database
+setup-trackers: setup
+    test -x .venv-trackers/bin/python || python3 -m venv .venv-trackers
+    VIRTUAL_ENV="$PWD/.venv-trackers" .venv/bin/uv pip install --quiet \
+        mlflow-skinny==3.17.2 sqlalchemy==2.1.9 alembic wandb==0.31.0 trackio==0.43.0
+
+# Real trackers, in their local modes
+test-trackers *args: setup-trackers
+    python -m pytest -m trackers {{args}}
+
 # All fault cases, the long ones too, and a chaos mix of random seeds (about half an hour)
 faults seeds="20" *args: setup servers
     python -m pytest -m 'faults or not faults' tests/faults {{args}}

@@ -60,6 +60,89 @@ PANELS: list[tuple[str, str, str, list[tuple[str, str]]]] = [
         [('max by (reason) (leyden_run_failed_attempts{run=~"$run"})', "{{reason}}")],
     ),
     (
+        "Advantage",
+        "short",
+        "Of the newest step's calls. Where its size falls to 0, nothing is left to learn from these tasks.",
+        [
+            ('max by (run, role) (leyden_learner_advantage_abs{run=~"$run"})', "{{run}} {{role}} size"),
+            ('max by (run, role) (leyden_learner_advantage_std{run=~"$run"})', "{{run}} {{role}} deviation"),
+            ('max by (run, role) (leyden_learner_advantage_mean{run=~"$run"})', "{{run}} {{role}} mean"),
+        ],
+    ),
+    (
+        "Entropy",
+        "short",
+        "Nats a token. Exact where the loss has an entropy bonus; else as the sampled tokens tell it.",
+        [
+            (
+                'max by (run, role) (leyden_learner_entropy{run=~"$run"} '
+                'or leyden_learner_entropy_sampled{run=~"$run"})',
+                "{{run}} {{role}}",
+            ),
+        ],
+    ),
+    (
+        "KL and importance ratio",
+        "short",
+        "How far the trained policy is from the one that sampled.",
+        [
+            ('max by (run, role) (leyden_learner_kl{run=~"$run"})', "{{run}} {{role}} KL"),
+            ('max by (run, role) (leyden_learner_ratio_mean{run=~"$run"})', "{{run}} {{role}} ratio"),
+        ],
+    ),
+    (
+        "Clipped tokens",
+        "percentunit",
+        "Share of the tokens whose gradient the clip removed.",
+        [
+            ('max by (run, role) (leyden_learner_clip_fraction{run=~"$run"})', "{{run}} {{role}}"),
+        ],
+    ),
+    (
+        "Loss and gradient norm",
+        "short",
+        "The norm before clipping.",
+        [
+            ('max by (run, role) (leyden_learner_loss{run=~"$run"})', "{{run}} {{role}} loss"),
+            ('max by (run, role) (leyden_learner_grad_norm{run=~"$run"})', "{{run}} {{role}} norm"),
+        ],
+    ),
+    (
+        "Staleness",
+        "short",
+        "Mean age of a step's data, in versions.",
+        [
+            ('max by (run, role) (leyden_learner_staleness_mean{run=~"$run"})', "{{run}} {{role}}"),
+        ],
+    ),
+    (
+        "Training speed",
+        "short",
+        "Response tokens a second of the newest step.",
+        [
+            ('max by (run, role) (leyden_learner_tokens_per_second{run=~"$run"})', "{{run}} {{role}}"),
+        ],
+    ),
+    (
+        "Dropped in training",
+        "short",
+        "Trajectories and tokens that were not trained on, by reason; groups that gave no signal.",
+        [
+            (
+                'sum by (reason) (increase(leyden_learner_dropped_total{run=~"$run"}[10m])) or vector(0)',
+                "trajectories {{reason}}",
+            ),
+            (
+                'sum by (reason) (increase(leyden_learner_dropped_tokens_total{run=~"$run"}[10m])) or vector(0)',
+                "tokens {{reason}}",
+            ),
+            (
+                'sum by (reason) (increase(leyden_learner_skipped_groups_total{run=~"$run"}[10m])) or vector(0)',
+                "groups {{reason}}",
+            ),
+        ],
+    ),
+    (
         "LLM calls",
         "reqps",
         "By how they ended.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import structlog
 
 from leyden_learner.settings import LearnerSettings
+from leyden_learner.trackers.installed import TrackerMissing, find_tracker
 from leyden_ledger import Ledger
 from leyden_runtime.logs import configure_logs
 from leyden_runtime.settings import load_settings, secret
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_TRACKER_S = 10.0
+"""What a tracker gets at the end to take what waits."""
+
 
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
@@ -31,6 +35,10 @@ def main() -> None:
         store = open_store(settings.store_url, settings.s3_access_key, secret(settings.s3_secret_key))
     except StoreError as error:
         _refuse(f"LEYDEN_STORE_URL: {error}")
+    try:
+        find_tracker(settings.tracker)
+    except TrackerMissing as error:
+        _refuse(f"LEYDEN_LEARNER_TRACKER: {error}")
     configure_logs("learner")
     _prepare_torch(settings)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -72,12 +80,16 @@ async def _serve(settings: LearnerSettings, store: ObjectStore, team: "Team | No
     from leyden_learner.loop import Learner
     from leyden_learner.processes import LeadingTrainer
     from leyden_learner.run_training import Surroundings
+    from leyden_learner.trackers.tracking import Tracking
     from leyden_learner.trainer import Trainer
 
     stop = stop_event()
     ledger = Ledger.connect(settings.redis_url)
     make_trainer = partial(LeadingTrainer, team) if team else Trainer
-    around = Surroundings(ledger, store, settings.base_models, settings.device, settings.compute, make_trainer)
+    tracking = Tracking(find_tracker(settings.tracker))
+    around = Surroundings(
+        ledger, store, settings.base_models, settings.device, settings.compute, make_trainer, tracking
+    )
     web = asyncio.create_task(run_app(make_app(), settings.host, settings.port, stop))
     learner = asyncio.create_task(Learner(around, settings.poll_s, settings.run).run(stop))
     try:
@@ -85,6 +97,7 @@ async def _serve(settings: LearnerSettings, store: ObjectStore, team: "Team | No
         stop.set()
         await asyncio.gather(web, learner)
     finally:
+        await asyncio.to_thread(tracking.close, _TRACKER_S)
         await ledger.aclose()
 
 

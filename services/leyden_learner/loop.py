@@ -106,6 +106,7 @@ class Learner:
     def _close(self, run: str) -> None:
         self._closed.add(run)
         self._trainings.pop(run, None)
+        self._around.tracking.ended(run)
 
     def _failed(self, run: str, error: Exception) -> None:
         last = self._pauses.get(run)

@@ -14,6 +14,18 @@ STALENESS_MEAN = Gauge(
 )
 KL = Gauge("leyden_learner_kl", "KL of the sampling policy to the trained one, nats a token.", ["run", "role"])
 ENTROPY = Gauge("leyden_learner_entropy", "Of the policy's distributions, nats a token.", ["run", "role"])
+ENTROPY_SAMPLED = Gauge(
+    "leyden_learner_entropy_sampled", "Entropy as the sampled tokens tell it, nats a token.", ["run", "role"]
+)
+LOSS = Gauge("leyden_learner_loss", "What the newest step minimised.", ["run", "role"])
+ADVANTAGE_MEAN = Gauge("leyden_learner_advantage_mean", "Mean over the newest step's calls.", ["run", "role"])
+ADVANTAGE_STD = Gauge("leyden_learner_advantage_std", "Standard deviation of the same.", ["run", "role"])
+ADVANTAGE_ABS = Gauge("leyden_learner_advantage_abs", "Mean size of the same, whatever their sign.", ["run", "role"])
+TOKENS_PER_SECOND = Gauge(
+    "leyden_learner_tokens_per_second",
+    "Response tokens trained on, by the seconds of the newest step.",
+    ["run", "role"],
+)
 CLIP_FRACTION = Gauge("leyden_learner_clip_fraction", "Tokens whose gradient the clip removed.", ["run", "role"])
 RATIO_MEAN = Gauge("leyden_learner_ratio_mean", "Mean importance ratio of the newest step.", ["run", "role"])
 GRAD_NORM = Gauge("leyden_learner_grad_norm", "Gradient norm before clipping.", ["run", "role"])
@@ -46,6 +58,11 @@ _GAUGES = {
     "staleness_mean": STALENESS_MEAN,
     "kl": KL,
     "entropy": ENTROPY,
+    "entropy_sampled": ENTROPY_SAMPLED,
+    "loss": LOSS,
+    "advantage_mean": ADVANTAGE_MEAN,
+    "advantage_std": ADVANTAGE_STD,
+    "advantage_abs": ADVANTAGE_ABS,
     "clip_fraction": CLIP_FRACTION,
     "ratio_mean": RATIO_MEAN,
     "grad_norm": GRAD_NORM,
@@ -76,7 +93,17 @@ def batch_metrics(batch: Batch, role: str, version: int) -> dict[str, float]:
         metrics["reward_mean"] = sum(rewards) / count
         metrics["success"] = sum(reward >= 1 for reward in rewards) / count
         metrics["staleness_mean"] = sum(version - rollout.version for rollout in batch.rollouts) / count
-    return metrics
+    return metrics | _advantages([sample.advantage for sample in batch.of(role)])
+
+
+def _advantages(found: Sequence[float]) -> dict[str, float]:
+    """Return what the advantages of a step's calls are like; their size says how strong its signal is."""
+    if not found:
+        return {}
+    mean = sum(found) / len(found)
+    spread = sum((one - mean) ** 2 for one in found) / len(found)
+    size = sum(abs(one) for one in found) / len(found)
+    return {"advantage_mean": mean, "advantage_std": spread**0.5, "advantage_abs": size}
 
 
 def observe(manifests: Sequence[AdapterManifest]) -> None:
@@ -99,6 +126,8 @@ def _observe_role(manifest: AdapterManifest) -> None:
         if name in metrics:
             gauge.labels(*labels).set(metrics[name])
     TRAINED_TOKENS.labels(*labels).inc(metrics["tokens"])
+    if metrics["seconds"] > 0:
+        TOKENS_PER_SECOND.labels(*labels).set(metrics["tokens"] / metrics["seconds"])
     for name, count in metrics.items():
         if name.startswith(_DROPPED_TOKENS):
             DROPPED_TOKENS.labels(*labels, name.removeprefix(_DROPPED_TOKENS)).inc(count)

@@ -19,6 +19,7 @@ from leyden_learner.groups import GroupReader
 from leyden_learner.metrics import GROUPS_ASKED, observe
 from leyden_learner.policy import UnknownModel
 from leyden_learner.probes import Begun, begin_probes, choose_probes, finish_probes
+from leyden_learner.trackers.tracking import NO_TRACKING, Tracking
 from leyden_learner.trainer import Trainer
 from leyden_ledger import Ledger, RunState, RunSummary
 from leyden_runtime.failpoints import failpoint
@@ -49,6 +50,7 @@ class Surroundings:
     compute: Compute = DEFAULT
     make_trainer: Callable[..., Trainer] = Trainer
     """Of a run, its base model's folder, device and compute."""
+    tracking: Tracking = NO_TRACKING
 
 
 class RunTraining:
@@ -121,6 +123,7 @@ class RunTraining:
         checkpoint.commit(self._around.store, parts)
         manifests = [manifest for manifest, _ in parts]
         observe(manifests)
+        self._around.tracking.committed(self._spec, manifests)
         for one in manifests:
             shown = {name: round(value, 4) for name, value in one.metrics.items()}
             where = {"run": self._run, "role": one.role, "version": one.version}

@@ -8,6 +8,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from leyden_contracts import RunId
 from leyden_learner.compute import Compute, Precision
+from leyden_learner.trackers.installed import TrackerName
 from leyden_runtime.settings import CommonSettings
 
 
@@ -35,6 +36,8 @@ class LearnerSettings(CommonSettings):
     """Compute what calls begin with in common once. Models that this does not fit are computed row by row anyway."""
     poll_s: float = Field(default=0.2, gt=0)
     """How often runs that wait for groups are looked at."""
+    tracker: TrackerName = "none"
+    """Who else gets the figures of every version; addresses and secrets are the tracker's own variables."""
 
     @field_validator("models", mode="before")
     @classmethod

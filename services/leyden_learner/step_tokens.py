@@ -48,7 +48,9 @@ class StepTokens:
     def measure(self, objective: Objective, current_T: Tensor, entropies_T: Tensor | None) -> dict[str, float]:
         """Return what people watch: the step's ratios; with a correction, those to the engine, and what it dropped."""
         moved = objective.stats(self.lengths_S, current_T, self.old_T, self.advantages_T, entropies_T)
-        metrics = moved.metrics()
+        # Costs nothing, and has the entropy as its mean where the policy sampled the tokens itself. The exact one costs
+        # a second product with the whole head, so it is computed only where the loss needs it.
+        metrics = moved.metrics() | {"entropy_sampled": -float(current_T.mean())}
         if objective.needs_old:
             engine = objective.stats(self.lengths_S, self.old_T, self.sampled_T, self.advantages_T).metrics()
             metrics |= {f"engine_{name}": engine[name] for name in ("ratio_mean", "ratio_max", "kl")}

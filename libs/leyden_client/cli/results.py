@@ -1,4 +1,4 @@
-"""`leyden episodes`, `adapters`, `adapter`, `events`: what a run does and has done."""
+"""`leyden episodes`, `adapters`, `adapter`, `metrics`, `events`: what a run does and has done."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,11 @@ from leyden_client.download import download_adapter
 from leyden_contracts import EpisodeState
 
 Role = Annotated[str | None, typer.Option(help="A trained role; without it, the first by name")]
+FIGURES = (
+    *("reward_mean", "advantage_abs", "loss", "entropy", "entropy_sampled", "kl", "clip_fraction", "ratio_mean"),
+    *("grad_norm", "staleness_mean", "tokens", "seconds"),
+)
+"""What `leyden metrics` shows unless it is asked for others."""
 _adapter = typer.Typer(no_args_is_help=True, help="Download adapters.")
 
 
@@ -19,6 +24,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("episodes")(episodes)
     app.command("adapters")(adapters)
     app.add_typer(_adapter, name="adapter")
+    app.command("metrics")(metrics)
     app.command("events")(events)
 
 
@@ -60,6 +66,30 @@ def adapters(context: typer.Context, run: Run, role: Role = None, as_json: AsJso
             f"{view.metrics[name]:.4g}" if name in view.metrics else "" for name in ("reward_mean", "loss", "seconds")
         ]
         table.add_row(str(view.version), str(view.parent), str(view.groups), str(len(view.skipped)), *figures)
+    here.console.print(table)
+    return None
+
+
+def metrics(
+    context: typer.Context,
+    run: Run,
+    role: Annotated[str | None, typer.Option(help="Only this trained role")] = None,
+    names: Annotated[list[str] | None, typer.Option("--name", help="Only these figures; may be repeated")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what every training step measured, by version and role."""
+    here = session(context)
+    with here.client() as client:
+        roles = [name for name, one in client.run(run).spec.roles.items() if one.trained and role in (None, name)]
+        found = [view for name in sorted(roles) for view in client.adapters(run, name)]
+    found.sort(key=lambda view: (view.version, view.role))
+    if as_json:
+        return print_json([{"version": one.version, "role": one.role, **one.metrics} for one in found])
+    shown = names or [name for name in FIGURES if any(name in view.metrics for view in found)]
+    table = Table("version", "role", *shown)
+    for view in found:
+        figures = [f"{view.metrics[name]:.4g}" if name in view.metrics else "" for name in shown]
+        table.add_row(str(view.version), view.role, *figures)
     here.console.print(table)
     return None
 

@@ -54,11 +54,10 @@ class Team:
         store, rank, size = next(iter(dist.rendezvous("env://")))
         # Tensors on the CPU go by gloo, those on a GPU by nccl.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        # The store may outlive a restart, and what processes that ended have left in it must mean nothing to these.
+        store = dist.PrefixStore(f"leyden-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=STUCK_AFTER)
-        # What processes that ended have left in the store must mean nothing to these.
-        name = torch.frombuffer(bytearray(os.urandom(16)), dtype=torch.uint8)
-        dist.broadcast(name, src=0)
-        return cls(dist.PrefixStore(f"leyden-{bytes(name.tolist()).hex()}", store), rank, size)
+        return cls(dist.PrefixStore("orders", store), rank, size)
 
     @property
     def leads(self) -> bool:

@@ -47,10 +47,10 @@ async def download(
 
 
 @router.get("/metrics")
-async def metrics(parts: Here, run: RunPath) -> RunMetrics:
-    """Return the run's curves: each step's figures, and the mean reward of evaluations by version."""
+async def metrics(parts: Here, run: RunPath, role: RoleQuery = None) -> RunMetrics:
+    """Return the run's curves: each step's figures of a `role`, and the mean reward of evaluations by version."""
     spec, summary = await asyncio.gather(parts.ledger.runs.get(run), parts.ledger.runs.summary(run))
-    return metrics_view(summary, await asyncio.to_thread(parts.adapters.list, spec))
+    return metrics_view(summary, await asyncio.to_thread(parts.adapters.list, spec, _trained(spec, role)))
 
 
 def _trained(spec: RunSpec, role: str | None) -> str:

@@ -164,6 +164,15 @@ def test_the_commands_of_a_run(leyden: Leyden, tmp_path: Path, tasks_file: Path,
     assert "queued" in leyden("episodes", "mine").stdout
     put_adapter(store, "mine", 1, 0.5)
     assert "0.5" in leyden("adapters", "mine").stdout
+    put_adapter(store, "mine", 2, 0.75)
+    table = leyden("metrics", "mine").stdout
+    assert "reward_mean" in table and "0.75" in table and "policy" in table
+    rows = json.loads(leyden("metrics", "mine", "--role", "policy", "--json").stdout)
+    assert [(row["version"], row["role"], row["reward_mean"]) for row in rows] == [
+        (1, "policy", 0.5),
+        (2, "policy", 0.75),
+    ]
+    assert "0.75" not in leyden("metrics", "mine", "--name", "loss").stdout
     leyden("adapter", "download", "mine", 1, tmp_path / "out")
     assert (tmp_path / "out" / "adapter_config.json").exists()
     assert json.loads(leyden("run", "seal", "mine").stdout)["summary"]["state"] == "sealed"

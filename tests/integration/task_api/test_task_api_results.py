@@ -124,6 +124,8 @@ async def test_metrics_hold_the_curve_and_the_evaluations_of_each_version(
     assert metrics["train"] == {"mean": 0.5, "episodes": 4}
     assert metrics["evals"] == {"0": {"mean": 1.0, "episodes": 3}}
     assert metrics["versions"][0]["metrics"] == {"reward_mean": 0.1}
+    assert http.get("/v1/runs/mine/metrics?role=policy").json() == metrics
+    assert http.get("/v1/runs/mine/metrics?role=nobody").status_code == 404
 
 
 async def test_replicas_show_what_they_have_proved_and_refused(http: httpx.Client, ledger: Ledger) -> None:
