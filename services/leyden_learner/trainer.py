@@ -31,7 +31,7 @@ Metrics = dict[str, float]
 
 
 class Trainer:
-    """The policy, its optimizers and the random numbers of one run, at one version.
+    """The policy, its optimizers, critics and random numbers of one run, at one version.
 
     Started in several processes by torchrun, each is given the same batches, computes a part of every step, and makes
     the same next version.
