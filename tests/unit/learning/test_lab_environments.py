@@ -24,7 +24,7 @@ def _answered(program: Program, *replies: list[int], end: str = "length") -> tup
     raise AssertionError("the program asks for more")
 
 
-KEYS = ((0, 1), (2, 3), (1, 1))
+KEYS = ((0, 1), (2, 3), (1, 2))
 
 
 class _World(Random):
@@ -41,8 +41,8 @@ class _World(Random):
 @pytest.mark.parametrize("luck", [0, 1])
 def test_three_calls_pays_for_luck_and_for_each_door(luck: int) -> None:
     program = three_calls.program(KEYS, (1, 0, 1), _World(luck))
-    # 5 is key 1 and fits; 3 is key 3 and does not; 41 is key 1 and fits.
-    asks, outcome = _answered(program, [5], [3], [41])
+    # 5 is key 1 and fits; 3 is key 3 and does not; 42 is key 2 and fits.
+    asks, outcome = _answered(program, [5], [3], [42])
     assert outcome.reward == pytest.approx(three_calls.LUCK * luck + 2 * three_calls.DOOR)
     assert outcome.score == pytest.approx(2 / 3)
     assert outcome.signals == (three_calls.SIGNAL, 0, three_calls.SIGNAL)
