@@ -9,6 +9,7 @@ from leyden_traces.calls import (
     CUT,
     FINISH_REASONS,
     OUTSIDE,
+    attributes_of,
     decode_call,
     encode_call,
     is_call,
@@ -24,6 +25,7 @@ from leyden_traces.packing import (
     unpack_ids,
     unpack_logprobs,
 )
+from leyden_traces.plain import PLAIN_KEYS, decode_plain
 from leyden_traces.semantics import Fact, process_of, read_span
 from leyden_traces.trajectory import build_trajectory
 
@@ -31,11 +33,14 @@ __all__ = [
     "CUT",
     "FINISH_REASONS",
     "OUTSIDE",
+    "PLAIN_KEYS",
     "Fact",
     "MalformedSpan",
+    "attributes_of",
     "build_trajectory",
     "check_tokens",
     "decode_call",
+    "decode_plain",
     "encode_call",
     "is_call",
     "names",

@@ -10,6 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from leyden_collector import wire
 from leyden_collector.identity import Identity, by_key, is_run, said_by, stamps
 from leyden_collector.limits import SpanLimits, check_head, check_parsed, check_serialized
+from leyden_collector.plain_calls import plain_call
 from leyden_collector.refusal import Refusal, RefusedSpan
 from leyden_collector.wire import Group, Scope
 from leyden_contracts import Transition
@@ -136,6 +137,8 @@ class _Admission:
         if isinstance(resource, Refusal):
             raise resource
         check_serialized(data, self._limits)
+        if self._claims.scope is TokenScope.SPANS and (plain := plain_call(data, self._limits)):
+            return _Kept(plain.run, data, call=plain)
         span = _parse(data)
         attributes = by_key(span.attributes)
         check_parsed(span, attributes, len(data), self._limits)

@@ -1,0 +1,70 @@
+"""The short way to a gateway's call decides what the long way decides."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from leyden_collector import admission
+from leyden_collector.admission import admit
+from leyden_collector.limits import SpanLimits
+from leyden_collector.plain_calls import plain_call
+from leyden_runtime.tokens import Claims, Scope
+from leyden_traces import names
+from support.spans import call_span, request, transition
+
+GATEWAY = Claims(Scope.SPANS, "default", None, None, None)
+LIMITS = SpanLimits(span_bytes=2**20, parts=20, value_bytes=2**20, name_bytes=100, resource_bytes=2**16)
+NESTED = AnyValue(array_value=ArrayValue(values=[AnyValue(string_value="x")]))
+KEYS = st.sampled_from([names.RUN, names.EPISODE, names.CALL, names.PROMPT_TOKEN_IDS, "more", "other", "k" * 101])
+VALUES = st.sampled_from([AnyValue(), AnyValue(string_value="run-b"), AnyValue(int_value=2), NESTED])
+EXTRAS = st.lists(st.builds(lambda key, value: KeyValue(key=key, value=value), KEYS, VALUES), max_size=5)
+TAILS = st.sampled_from(
+    [
+        b"",
+        Span(name="other").SerializeToString(),
+        Span(parent_span_id=b"p" * 8).SerializeToString(),
+        Span(events=[Span.Event(name="e")]).SerializeToString(),
+        b'"\x00',  # a parent that is empty
+        b"J\x05\n\x01",
+        b"\x9a",
+    ]
+)
+
+
+def decided(body: bytes) -> list[object]:
+    shares = admit(body, GATEWAY, LIMITS, most=10, shown=100)
+    return [(one.run, one.kept, one.otlp, one.calls, one.agents, one.refused) for one in shares]
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(EXTRAS, TAILS)
+def test_both_ways_decide_the_same(monkeypatch: pytest.MonkeyPatch, extras: list[KeyValue], tail: bytes) -> None:
+    span = call_span(transition())
+    span.attributes.extend(extras)
+    data = span.SerializeToString() + tail
+    body = wrapped(data)
+    short = decided(body)
+    with monkeypatch.context() as patch:
+        patch.setattr(admission, "plain_call", lambda data, limits: None)
+        assert decided(body) == short
+
+
+def wrapped(span: bytes) -> bytes:
+    """Return a request of one serialized span."""
+    scope = admission.wire.delimited(2, span)
+    return admission.wire.delimited(1, admission.wire.delimited(2, scope))
+
+
+def test_a_gateways_call_goes_the_short_way() -> None:
+    span = call_span(transition())
+    assert plain_call(span.SerializeToString(), LIMITS) == transition()
+    span.attributes.append(KeyValue(key="more", value=AnyValue(string_value="x")))
+    assert plain_call(span.SerializeToString(), LIMITS) == transition()
+
+
+def test_an_attempts_own_token_makes_no_call() -> None:
+    claims = Claims(Scope.ATTEMPT, "default", "run-a", "g-0.0", 1)
+    (share,) = admit(request(call_span(transition())).SerializeToString(), claims, LIMITS, most=10, shown=100)
+    assert [one.kind for one in share.refused] == ["forged"]
