@@ -75,8 +75,6 @@ def decode_plain(span: bytes) -> Plain | None:
             return None
         at += len(start) + size
         fields[name] = span[at - size : at]
-    if at > len(span):
-        return None
     parent, _, _, *times = head.groups()
     fields["parent"] = parent.hex() if parent else ""
     fields["start_ns"], fields["end_ns"] = (int.from_bytes(time, "little") for time in times)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from leyden_collector import admission
+from leyden_collector import admission, wire
 from leyden_collector.admission import admit
 from leyden_collector.limits import SpanLimits
 from leyden_collector.plain_calls import plain_call
@@ -15,11 +15,21 @@ from leyden_traces import names
 from support.spans import call_span, request, transition
 
 GATEWAY = Claims(Scope.SPANS, "default", None, None, None)
-LIMITS = SpanLimits(span_bytes=2**20, parts=20, value_bytes=2**20, name_bytes=100, resource_bytes=2**16)
+LIMITS = SpanLimits(span_bytes=2**20, parts=18, value_bytes=2**20, name_bytes=100, resource_bytes=2**16)
 NESTED = AnyValue(array_value=ArrayValue(values=[AnyValue(string_value="x")]))
 KEYS = st.sampled_from([names.RUN, names.EPISODE, names.CALL, names.PROMPT_TOKEN_IDS, "more", "other", "k" * 101])
 VALUES = st.sampled_from([AnyValue(), AnyValue(string_value="run-b"), AnyValue(int_value=2), NESTED])
 EXTRAS = st.lists(st.builds(lambda key, value: KeyValue(key=key, value=value), KEYS, VALUES), max_size=5)
+
+
+def nested(levels: int) -> bytes:
+    """Return a serialized attribute with a list in a list in a list."""
+    value = b"\x18\x01"
+    for _ in range(levels):
+        value = wire.delimited(5, wire.delimited(1, value))
+    return wire.delimited(9, wire.delimited(1, b"k") + wire.delimited(2, value))
+
+
 TAILS = st.sampled_from(
     [
         b"",
@@ -29,6 +39,7 @@ TAILS = st.sampled_from(
         b'"\x00',  # a parent that is empty
         b"J\x05\n\x01",
         b"\x9a",
+        *map(nested, range(44, 52)),  # some nest deeper than a segment can be read
     ]
 )
 
@@ -53,8 +64,8 @@ def test_both_ways_decide_the_same(monkeypatch: pytest.MonkeyPatch, extras: list
 
 def wrapped(span: bytes) -> bytes:
     """Return a request of one serialized span."""
-    scope = admission.wire.delimited(2, span)
-    return admission.wire.delimited(1, admission.wire.delimited(2, scope))
+    scope = wire.delimited(2, span)
+    return wire.delimited(1, wire.delimited(2, scope))
 
 
 def test_a_gateways_call_goes_the_short_way() -> None:

@@ -99,3 +99,10 @@ def test_an_attribute_that_comes_twice_at_the_start_is_left_to_protobuf(key: str
     del span.attributes[:]
     span.attributes.extend([again, *attributes])
     assert decode_plain(span.SerializeToString()) is None
+
+
+@pytest.mark.parametrize("size", [10, 12, 200])
+def test_a_name_of_another_size_is_left_to_protobuf(size: int) -> None:
+    span = bytearray(call_span(transition()).SerializeToString())
+    span[span.index(b"chat policy") - 1] = size
+    assert decode_plain(bytes(span)) is None
