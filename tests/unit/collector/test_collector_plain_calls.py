@@ -1,5 +1,7 @@
 """The short way to a gateway's call decides what the long way decides."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -79,3 +81,10 @@ def test_an_attempts_own_token_makes_no_call() -> None:
     claims = Claims(Scope.ATTEMPT, "default", "run-a", "g-0.0", 1)
     (share,) = admit(request(call_span(transition())).SerializeToString(), claims, LIMITS, most=10, shown=100)
     assert [one.kind for one in share.refused] == ["forged"]
+
+
+@pytest.mark.parametrize("limit", [{"parts": 17}, {"name_bytes": 99}, {"value_bytes": 100}])
+def test_what_may_be_beyond_a_limit_goes_the_long_way(limit: dict[str, int]) -> None:
+    span = call_span(transition())
+    span.attributes.append(KeyValue(key="more", value=AnyValue(string_value="x")))
+    assert plain_call(span.SerializeToString(), replace(LIMITS, **limit)) is None
