@@ -19,6 +19,7 @@ from leyden_traces.calls import (
 )
 from leyden_traces.packing import (
     MalformedSpan,
+    all_possible,
     check_tokens,
     pack_ids,
     pack_logprobs,
@@ -36,6 +37,7 @@ __all__ = [
     "PLAIN_KEYS",
     "Fact",
     "MalformedSpan",
+    "all_possible",
     "attributes_of",
     "build_trajectory",
     "check_tokens",

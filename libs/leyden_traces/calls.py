@@ -149,11 +149,6 @@ def decode_call(span: Span, attributes: dict[str, AnyValue] | None = None) -> Tr
     fields["start_ns"] = span.start_time_unix_nano
     fields["end_ns"] = span.end_time_unix_nano
     fields["parent"] = span.parent_span_id.hex() if len(span.parent_span_id) == 8 else ""
-    return finished_call(fields)
-
-
-def finished_call(fields: dict[str, Any]) -> Transition:
-    """Return the call of `read_repeated`'s fields and its own; packs lists. Raises MalformedSpan."""
     _in_range(names.CALL, fields["number"], 1)
     for name, key, pack, kinds in _PACKED:
         if not isinstance(fields[name], bytes):

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from leyden_contracts import Transition
+from leyden_contracts import Transition, checked_transition
 from leyden_traces import names
-from leyden_traces.calls import REPEATED_KEYS, attributes_of, finished_call, read_repeated
+from leyden_traces.calls import REPEATED_KEYS, attributes_of, read_repeated
 from leyden_traces.packing import MalformedSpan
 
 _NUMBERS = (names.CALL, names.INPUT_TOKENS, names.OUTPUT_TOKENS)
@@ -50,6 +50,7 @@ class Plain(NamedTuple):
     """What was read."""
 
     call: Transition
+    """Ids may be negative, and logprobs impossible: see `all_possible`. There are as many as there should be."""
     end: int
     """Where the bytes begin that are no part of the call."""
 
@@ -65,7 +66,7 @@ def decode_plain(span: bytes) -> Plain | None:
     if repeated is None or own is None:
         return None
     number, prompt, response = map(_number_of, own.groups()[:3])
-    if own[0] != _written(number, prompt, response, own[4]):
+    if own[0] != _written(number, prompt, response, own[4]) or not (prompt and response and 0 < number < 2**31):
         return None
     fields = repeated | {"number": number, "response_id": own[4].decode()}
     at = own.end()
@@ -75,13 +76,11 @@ def decode_plain(span: bytes) -> Plain | None:
             return None
         at += len(start) + size
         fields[name] = span[at - size : at]
-    parent, _, _, *times = head.groups()
-    fields["parent"] = parent.hex() if parent else ""
-    fields["start_ns"], fields["end_ns"] = (int.from_bytes(time, "little") for time in times)
-    try:
-        return Plain(finished_call(fields), at)
-    except MalformedSpan:
-        return None  # protobuf's way says what is wrong
+    fields["agent"], fields["parent"] = "", head[1].hex() if head[1] else ""
+    fields["start_ns"], fields["end_ns"] = int.from_bytes(head[4], "little"), int.from_bytes(head[5], "little")
+    if at > len(span) or fields["start_ns"] >= 2**63 or fields["end_ns"] >= 2**63:
+        return None
+    return Plain(checked_transition(fields), at)
 
 
 @lru_cache(maxsize=2048)

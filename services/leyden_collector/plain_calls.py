@@ -1,12 +1,17 @@
-"""The short way to a gateway's call: without parsing its span as a whole, where nothing about it is unusual."""
+"""The short way to a gateway's calls: without parsing their spans as a whole, where nothing about them is unusual.
+
+Whatever is unusual goes the long way, perhaps to be refused there; so both ways decide the same.
+"""
+
+from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from leyden_collector import wire
-from leyden_collector.limits import SpanLimits
+from leyden_collector.limits import SMALL, SpanLimits
 from leyden_contracts import Transition
-from leyden_traces import PLAIN_KEYS, attributes_of, decode_plain
+from leyden_traces import PLAIN_KEYS, all_possible, attributes_of, decode_plain
 
 _NAME_BYTES = 100
 """A name that is read this way is shorter."""
@@ -14,8 +19,17 @@ _ATTRIBUTE = Span.ATTRIBUTES_FIELD_NUMBER << 3 | 2
 """With what an attribute begins."""
 
 
-def plain_call(data: bytes, limits: SpanLimits) -> Transition | None:
-    """Return the call that a serialized span is, or None if it must go the long way, perhaps to be refused there."""
+def plain_calls(spans: Sequence[bytes], limits: SpanLimits) -> list[Transition | None]:
+    """Return the call that each serialized span is; None for those that must go the long way."""
+    found = [_plain_call(span, limits) for span in spans]
+    calls = [call for call in found if call]
+    ids = [packed for call in calls for packed in (call.prompt_token_ids, call.response_token_ids)]
+    if all_possible(ids, [call.response_logprobs for call in calls]):
+        return found
+    return [None] * len(spans)
+
+
+def _plain_call(data: bytes, limits: SpanLimits) -> Transition | None:
     if len(data) > limits.value_bytes or limits.name_bytes < _NAME_BYTES or limits.parts < len(PLAIN_KEYS):
         return None
     plain = decode_plain(data)
@@ -27,7 +41,7 @@ def plain_call(data: bytes, limits: SpanLimits) -> Transition | None:
 def _harmless(rest: bytes, limits: SpanLimits) -> bool:
     """Whether the rest of a call's span is more attributes, simple ones within limits, and none of them the call's."""
     try:
-        if not _only_attributes(rest):
+        if len(rest) > SMALL or not _only_attributes(rest):
             return False
         span = Span.FromString(rest)
     except (wire.NotOtlp, IndexError, DecodeError):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from leyden_collector import admission, wire
 from leyden_collector.admission import admit
 from leyden_collector.limits import SpanLimits
-from leyden_collector.plain_calls import plain_call
+from leyden_collector.plain_calls import plain_calls
 from leyden_runtime.tokens import Claims, Scope
 from leyden_traces import names
 from support.spans import call_span, request, transition
@@ -60,7 +61,7 @@ def test_both_ways_decide_the_same(monkeypatch: pytest.MonkeyPatch, extras: list
     body = wrapped(data)
     short = decided(body)
     with monkeypatch.context() as patch:
-        patch.setattr(admission, "plain_call", lambda data, limits: None)
+        patch.setattr(admission, "plain_calls", lambda spans, limits: [None] * len(spans))
         assert decided(body) == short
 
 
@@ -72,9 +73,9 @@ def wrapped(span: bytes) -> bytes:
 
 def test_a_gateways_call_goes_the_short_way() -> None:
     span = call_span(transition())
-    assert plain_call(span.SerializeToString(), LIMITS) == transition()
+    assert plain_calls([span.SerializeToString()], LIMITS) == [transition()]
     span.attributes.append(KeyValue(key="more", value=AnyValue(string_value="x")))
-    assert plain_call(span.SerializeToString(), LIMITS) == transition()
+    assert plain_calls([span.SerializeToString()], LIMITS) == [transition()]
 
 
 def test_an_attempts_own_token_makes_no_call() -> None:
@@ -87,4 +88,20 @@ def test_an_attempts_own_token_makes_no_call() -> None:
 def test_what_may_be_beyond_a_limit_goes_the_long_way(limit: dict[str, int]) -> None:
     span = call_span(transition())
     span.attributes.append(KeyValue(key="more", value=AnyValue(string_value="x")))
-    assert plain_call(span.SerializeToString(), replace(LIMITS, **limit)) is None
+    assert plain_calls([span.SerializeToString()], replace(LIMITS, **limit)) == [None]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prompt_token_ids": np.asarray([1, -1], "<i4").tobytes()},
+        {"response_token_ids": np.full(8, -1, "<i4").tobytes()},
+        *({"response_logprobs": np.full(8, value, "<f4").tobytes()} for value in (1.0, np.nan, np.inf, -np.inf)),
+    ],
+)
+def test_of_impossible_tokens_only_their_own_span_is_refused(wrong: dict[str, bytes]) -> None:
+    bad = transition(2).model_copy(update=wrong)
+    message = request(call_span(transition(1)), call_span(bad), call_span(transition(3)))
+    (share,) = admit(message.SerializeToString(), GATEWAY, LIMITS, most=10, shown=100)
+    assert [call.number for call in share.calls] == [1, 3]
+    assert len(share.refused) == 1
