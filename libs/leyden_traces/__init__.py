@@ -9,6 +9,7 @@ from leyden_traces.calls import (
     CUT,
     FINISH_REASONS,
     OUTSIDE,
+    attributes_of,
     decode_call,
     encode_call,
     is_call,
@@ -18,12 +19,14 @@ from leyden_traces.calls import (
 )
 from leyden_traces.packing import (
     MalformedSpan,
+    all_possible,
     check_tokens,
     pack_ids,
     pack_logprobs,
     unpack_ids,
     unpack_logprobs,
 )
+from leyden_traces.plain import PLAIN_KEYS, decode_plain
 from leyden_traces.semantics import Fact, process_of, read_span
 from leyden_traces.trajectory import build_trajectory
 
@@ -31,11 +34,15 @@ __all__ = [
     "CUT",
     "FINISH_REASONS",
     "OUTSIDE",
+    "PLAIN_KEYS",
     "Fact",
     "MalformedSpan",
+    "all_possible",
+    "attributes_of",
     "build_trajectory",
     "check_tokens",
     "decode_call",
+    "decode_plain",
     "encode_call",
     "is_call",
     "names",

@@ -5,6 +5,7 @@ Token ids and logprobs travel as bytes, exactly as the gateway packed them from 
 
 import hashlib
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -24,31 +25,33 @@ OUTSIDE = "outside:"
 """Before the name of a provider, in place of a replica's: such a call has no tokens, and is never trained on."""
 
 _ENDS = FINISH_REASONS | {CUT}
-_ATTRIBUTES = (
-    ("prompt_token_ids", names.PROMPT_TOKEN_IDS, ("bytes_value", "array_value")),
-    ("response_token_ids", names.RESPONSE_TOKEN_IDS, ("bytes_value", "array_value")),
-    ("response_logprobs", names.RESPONSE_LOGPROBS, ("bytes_value", "array_value")),
-    ("replica", names.REPLICA, ("string_value",)),
+_REPEATED = (
     ("run", names.RUN, ("string_value",)),
     ("episode", names.EPISODE, ("string_value",)),
     ("attempt", names.ATTEMPT, ("int_value",)),
-    ("number", names.CALL, ("int_value",)),
     ("role", names.ROLE, ("string_value",)),
     ("policy_version", names.POLICY_VERSION, ("int_value",)),
+    ("replica", names.REPLICA, ("string_value",)),
     ("temperature", names.TEMPERATURE, ("double_value", "int_value")),
     ("finish_reason", names.FINISH_REASON, ("string_value",)),
+)
+"""What many calls say alike: field of a transition, its attribute, and of which types that may be, the usual first."""
+_OWN = (
+    ("prompt_token_ids", names.PROMPT_TOKEN_IDS, ("bytes_value", "array_value")),
+    ("response_token_ids", names.RESPONSE_TOKEN_IDS, ("bytes_value", "array_value")),
+    ("response_logprobs", names.RESPONSE_LOGPROBS, ("bytes_value", "array_value")),
+    ("number", names.CALL, ("int_value",)),
     ("response_id", names.RESPONSE_ID, ("string_value",)),
 )
-"""Field of a transition, its attribute, and of which types that may be; the first is the usual one."""
+"""The same of what each call says by itself."""
 _PACKED = (
     ("prompt_token_ids", names.PROMPT_TOKEN_IDS, pack_ids, {"int_value"}),
     ("response_token_ids", names.RESPONSE_TOKEN_IDS, pack_ids, {"int_value"}),
     ("response_logprobs", names.RESPONSE_LOGPROBS, pack_logprobs, {"double_value", "int_value"}),
 )
 """Field, its attribute, how a list is packed, and what that may hold."""
-_NUMBERS = (("attempt", names.ATTEMPT, 1), ("number", names.CALL, 1), ("policy_version", names.POLICY_VERSION, 0))
-"""Field, its attribute, and the least that it may be."""
-_TOO_LARGE = 2**31
+REPEATED_KEYS = frozenset((*(key for _, key, _ in _REPEATED), names.OPERATION, names.REQUEST_MODEL))
+"""The attributes that come first in a span of `encode_call`, before the call's number."""
 
 
 def trace_id(run: str, episode: str, attempt: int) -> bytes:
@@ -91,32 +94,33 @@ def encode_call(
     )
     # Adding in place costs half of what building each attribute apart costs, and there are many.
     add = span.attributes.add
+    # First what many calls say alike, then the number and what is this call's own: `plain` goes by this order.
     for key, text_value in (
         (names.RUN, t.run),
         (names.EPISODE, t.episode),
         (names.ROLE, t.role),
         (names.FINISH_REASON, t.finish_reason),
-        (names.RESPONSE_ID, t.response_id),
         (names.REPLICA, t.replica),
         (names.OPERATION, names.CHAT),
         (names.REQUEST_MODEL, t.role),
     ):
         add(key=key).value.string_value = text_value
+    add(key=names.TEMPERATURE).value.double_value = t.temperature
     for key, number in (
         (names.ATTEMPT, t.attempt),
-        (names.CALL, t.number),
         (names.POLICY_VERSION, t.policy_version),
+        (names.CALL, t.number),
         (names.INPUT_TOKENS, len(t.prompt_token_ids) // 4),
         (names.OUTPUT_TOKENS, len(t.response_token_ids) // 4),
     ):
         add(key=key).value.int_value = number
+    add(key=names.RESPONSE_ID).value.string_value = t.response_id
     for key, packed in (
         (names.PROMPT_TOKEN_IDS, t.prompt_token_ids),
         (names.RESPONSE_TOKEN_IDS, t.response_token_ids),
         (names.RESPONSE_LOGPROBS, t.response_logprobs),
     ):
         add(key=key).value.bytes_value = packed
-    add(key=names.TEMPERATURE).value.double_value = t.temperature
     return span
 
 
@@ -141,18 +145,36 @@ def decode_call(span: Span, attributes: dict[str, AnyValue] | None = None) -> Tr
     values = attributes_of(span) if attributes is None else attributes
     if len(values) != len(span.attributes):
         raise MalformedSpan("an attribute is given twice")
-    fields = {
-        # What is of another type reads as empty: only then is it worth asking which type it is.
-        name: (key in values and getattr(values[key], kinds[0])) or _value(values, key, *kinds)
-        for name, key, kinds in _ATTRIBUTES
-    }
-    _check_values(fields)
-    _check_ids(fields["run"], fields["episode"], fields["role"])
-    fields["start_ns"] = _time(span.start_time_unix_nano)
-    fields["end_ns"] = _time(span.end_time_unix_nano)
+    fields = _read(values, _OWN) | read_repeated(values)
+    fields["start_ns"] = span.start_time_unix_nano
+    fields["end_ns"] = span.end_time_unix_nano
     fields["parent"] = span.parent_span_id.hex() if len(span.parent_span_id) == 8 else ""
+    _in_range(names.CALL, fields["number"], 1)
+    for name, key, pack, kinds in _PACKED:
+        if not isinstance(fields[name], bytes):
+            fields[name] = pack(_items(fields[name].values, key, kinds))
+    prompt, response, logprobs = (fields["prompt_token_ids"], fields["response_token_ids"], fields["response_logprobs"])
+    if prompt or response or logprobs or not fields["replica"].startswith(OUTSIDE):
+        check_tokens(prompt, response, logprobs)
+    if (latest := max(fields["start_ns"], fields["end_ns"])) >= 2**63:
+        raise MalformedSpan(f"a time must be below 2^63 ns, not {latest}")
     fields["agent"] = ""
     return checked_transition(fields)
+
+
+def read_repeated(values: dict[str, AnyValue]) -> dict[str, Any]:
+    """Return the fields that many calls have alike. Raises MalformedSpan."""
+    fields = _read(values, _REPEATED)
+    _in_range(names.ATTEMPT, fields["attempt"], 1)
+    _in_range(names.POLICY_VERSION, fields["policy_version"], 0)
+    fields["temperature"] = temperature = float(fields["temperature"])
+    if not 0 <= temperature < math.inf:
+        raise MalformedSpan(f"{names.TEMPERATURE} must be a finite number of at least 0, not {temperature}")
+    if fields["finish_reason"] not in _ENDS:
+        reason = fields["finish_reason"]
+        raise MalformedSpan(f"{names.FINISH_REASON} must be one of {sorted(_ENDS)}, not {reason!r}")
+    _check_ids(fields["run"], fields["episode"], fields["role"])
+    return fields
 
 
 def text(key: str, value: str) -> KeyValue:
@@ -178,23 +200,17 @@ def _value(values: dict[str, AnyValue], key: str, *kinds: str) -> Any:
     return getattr(found, kind)
 
 
-def _check_values(fields: dict[str, Any]) -> None:
-    """Check all but ids; pack lists. Raises MalformedSpan."""
-    for name, key, pack, kinds in _PACKED:
-        if not isinstance(fields[name], bytes):
-            fields[name] = pack(_items(fields[name].values, key, kinds))
-    prompt, response, logprobs = (fields["prompt_token_ids"], fields["response_token_ids"], fields["response_logprobs"])
-    if prompt or response or logprobs or not fields["replica"].startswith(OUTSIDE):
-        check_tokens(prompt, response, logprobs)
-    for name, key, low in _NUMBERS:
-        if not low <= fields[name] < _TOO_LARGE:
-            raise MalformedSpan(f"{key} must be from {low} to {_TOO_LARGE - 1}, not {fields[name]}")
-    fields["temperature"] = temperature = float(fields["temperature"])
-    if not 0 <= temperature < math.inf:
-        raise MalformedSpan(f"{names.TEMPERATURE} must be a finite number of at least 0, not {temperature}")
-    if fields["finish_reason"] not in _ENDS:
-        reason = fields["finish_reason"]
-        raise MalformedSpan(f"{names.FINISH_REASON} must be one of {sorted(_ENDS)}, not {reason!r}")
+def _read(values: dict[str, AnyValue], wanted: Iterable[tuple[str, str, tuple[str, ...]]]) -> dict[str, Any]:
+    return {
+        # What is of another type reads as empty: only then is it worth asking which type it is.
+        name: (key in values and getattr(values[key], kinds[0])) or _value(values, key, *kinds)
+        for name, key, kinds in wanted
+    }
+
+
+def _in_range(key: str, value: int, low: int) -> None:
+    if not low <= value < 2**31:
+        raise MalformedSpan(f"{key} must be from {low} to {2**31 - 1}, not {value}")
 
 
 @lru_cache(maxsize=4096)
@@ -205,12 +221,6 @@ def _check_ids(run: str, episode: str, role: str) -> None:
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         raise MalformedSpan(f"leyden.{first['loc'][0]}: {first['msg']}") from error
-
-
-def _time(nanoseconds: int) -> int:
-    if nanoseconds >= 2**63:
-        raise MalformedSpan(f"a time must be below 2^63 ns, not {nanoseconds}")
-    return nanoseconds
 
 
 def _items(items: Any, key: str, kinds: set[str]) -> list[Any]:

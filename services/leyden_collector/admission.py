@@ -1,5 +1,6 @@
 """Which spans of a request are kept, for which run, and why the others are not. Pure."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,12 +11,16 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from leyden_collector import wire
 from leyden_collector.identity import Identity, by_key, is_run, said_by, stamps
 from leyden_collector.limits import SpanLimits, check_head, check_parsed, check_serialized
+from leyden_collector.plain_calls import plain_calls
 from leyden_collector.refusal import Refusal, RefusedSpan
 from leyden_collector.wire import Group, Scope
 from leyden_contracts import Transition
 from leyden_runtime.tokens import Claims
 from leyden_runtime.tokens import Scope as TokenScope
 from leyden_traces import MalformedSpan, decode_call, names
+
+_AT_ONCE = 64
+"""Spans that are read together."""
 
 
 @dataclass(slots=True)
@@ -102,9 +107,9 @@ class _Admission:
         """Return the kept spans of one scope by run."""
         said = _checked(scope.head, said, self._limits)
         kept: dict[str, list[bytes]] = {}
-        for span in scope.spans:
+        for span, plain in self._read(scope.spans):
             try:
-                found = self._judge(span, said)
+                found = self._judge(span, plain, said)
             except Refusal as refusal:
                 self._refuse(span, refusal)
                 continue
@@ -131,11 +136,20 @@ class _Admission:
             share = self._shares[run] = Share(run)
         return share
 
-    def _judge(self, data: bytes, resource: Identity | Refusal) -> _Kept:
+    def _read(self, spans: Sequence[bytes]) -> Iterator[tuple[bytes, Transition | None]]:
+        """Yield each span, and the call that it is if that is plain."""
+        for start in range(0, len(spans), _AT_ONCE):
+            some = spans[start : start + _AT_ONCE]
+            from_gateway = self._claims.scope is TokenScope.SPANS
+            yield from zip(some, plain_calls(some, self._limits) if from_gateway else [None] * len(some), strict=True)
+
+    def _judge(self, data: bytes, plain: Transition | None, resource: Identity | Refusal) -> _Kept:
         """Say whose span this is. Raises Refusal."""
         if isinstance(resource, Refusal):
             raise resource
         check_serialized(data, self._limits)
+        if plain:
+            return _Kept(plain.run, data, call=plain)
         span = _parse(data)
         attributes = by_key(span.attributes)
         check_parsed(span, attributes, len(data), self._limits)

@@ -8,7 +8,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from leyden_collector import wire
 from leyden_collector.refusal import Refusal
 
-_SMALL = 64 * 1024
+SMALL = 64 * 1024
 """So little can be parsed unseen."""
 _SINGLE = len(Span.DESCRIPTOR.fields)
 """A span's fields that are no attribute, event or link are fewer."""
@@ -29,7 +29,7 @@ def check_serialized(span: bytes, limits: SpanLimits) -> None:
     """Refuse what would take too much memory to parse. Raises Refusal."""
     if len(span) > limits.span_bytes:
         raise Refusal("oversize", f"a span may have {limits.span_bytes} bytes, not {len(span)}")
-    if len(span) > _SMALL:
+    if len(span) > SMALL:
         _check_parts(_count(span, limits.parts), limits)
 
 

@@ -6,6 +6,7 @@ The whole request is never parsed at once: two bytes on the wire can be a messag
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -98,17 +99,17 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
         tag = data[at]
         at += 1
         if tag >= 0x80:
-            tag, at = _varint(data, begin)
+            tag, at = varint(data, begin)
         kind = tag & 7
         payload = at
         if kind == 2:
             size = data[at]
             payload = at = at + 1
             if size >= 0x80:
-                size, payload = _varint(data, at - 1)
+                size, payload = varint(data, at - 1)
             at = payload + size
         elif kind == 0:
-            _, at = _varint(data, at)
+            _, at = varint(data, at)
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
         if at > end or kind in (3, 4, 6, 7) or tag < 8:
@@ -119,6 +120,20 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
 def delimited(number: int, payload: bytes) -> bytes:
     """Return a field that holds bytes or a message."""
     return _prefix(number, len(payload)) + payload
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at `at`, and where the next byte is. Raises NotOtlp, IndexError."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise NotOtlp("a number has too many bytes")
 
 
 class _Walk:
@@ -162,6 +177,7 @@ def _scope(scope: Scope) -> bytes:
     return delimited(_SCOPES, scope.head + b"".join(spans))
 
 
+@lru_cache(maxsize=4096)
 def _prefix(number: int, size: int) -> bytes:
     head = bytearray((number << 3 | 2,))
     while size >= 0x80:
@@ -169,16 +185,3 @@ def _prefix(number: int, size: int) -> bytes:
         size >>= 7
     head.append(size)
     return bytes(head)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise NotOtlp("a number has too many bytes")

@@ -2,7 +2,7 @@
 
 The client's side is from token lists to a serialized export request: ours as the gateway does it, the other by the
 OpenTelemetry SDK's encoder with lists, as instrumentations do it. The server's side is from the request's bytes to
-transitions, by our collector's own code, which reads both.
+transitions, by our collector's own code, which takes both: all that it does before it stores them (`admit`).
 """
 
 import random
@@ -18,10 +18,15 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, TraceFlags
 
+from leyden_collector.admission import admit
+from leyden_collector.settings import CollectorSettings
 from leyden_contracts import Transition
-from leyden_traces import decode_call, encode_call, names, pack_ids, pack_logprobs
+from leyden_runtime.tokens import Claims, Scope
+from leyden_traces import encode_call, names, pack_ids, pack_logprobs
 
 SPANS = 64
+GATEWAY = Claims(Scope.SPANS, "default")
+LIMITS = CollectorSettings().span_limits
 _random = random.Random(0)
 PROMPT = [_random.randrange(150_000) for _ in range(2048)]
 RESPONSE = [_random.randrange(150_000) for _ in range(256)]
@@ -79,9 +84,9 @@ def listed() -> bytes:
 
 
 def read(body: bytes) -> list[Transition]:
-    """Return the calls of a request."""
-    request = ExportTraceServiceRequest.FromString(body)
-    return [decode_call(span) for group in request.resource_spans for one in group.scope_spans for span in one.spans]
+    """Return the calls of a request, as the collector takes them in."""
+    (share,) = admit(body, GATEWAY, LIMITS, most=SPANS, shown=0)
+    return share.calls
 
 
 def _rate(work: Callable[[], object], seconds: float = 0.5) -> float:
