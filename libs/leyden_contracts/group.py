@@ -27,7 +27,7 @@ class Group(Message):
     purpose: Purpose
     size: int
     sequence: int
-    """Place in the run's order of acceptance, from 0. Groups are released in this order, but for those of mastered
-    tasks where `selection.mastered_last` puts them off."""
+    """Place in the run's order of acceptance, from 0. Groups are released in this order, but for those that
+    `selection.mastered_last` puts off."""
     policy_version: int | None = None
     """Version that was asked for (evaluation of a fixed version)."""

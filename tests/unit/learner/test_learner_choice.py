@@ -26,7 +26,7 @@ class PacedRun:
         """Group -> the version that it was sampled from."""
         self.steps: list[list[int]] = []
         self.stale: set[int] = set()
-        self.reads = 0
+        self.reads = self.judged = 0
         self.restart()
 
     def restart(self) -> None:
@@ -38,6 +38,7 @@ class PacedRun:
 
     def _has_signal(self, trajectories: Sequence[int]) -> bool:
         (group,) = trajectories
+        self.judged += 1
         if is_stale(self.sampled[group], self.trainer.version, self.algorithm.max_staleness):
             self.stale.add(group)
             return False
@@ -162,7 +163,7 @@ async def test_a_step_waits_for_groups_with_a_signal_and_asks_for_as_many_as_it_
     await finish_all(run)
     assert (run.released, await run.advance()) == (5, True)
     assert run.steps == [[0, 1, 2, 3, 4]]
-    assert run.reads == 5, "each is read once, however often it is looked at"
+    assert (run.reads, run.judged) == (5, 5), "each once, however often it is looked at"
 
 
 async def test_a_policy_that_always_succeeds_goes_on():
