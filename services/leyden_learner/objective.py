@@ -71,6 +71,9 @@ class Objective:
             base_T: logprobs by the base model, where they are needed.
             entropies_T: of each token's distribution, where they are needed.
         """
+        if not tokens.lengths_S.numel():
+            # Of an idle pass: nothing, with a backward pass.
+            return tokens.current_T.sum()
         losses_T = self._loss(tokens) * self._correct(tokens).weights_T
         if base_T is not None:
             losses_T = losses_T + self._kl * self._estimate(tokens.current_T, base_T)

@@ -1,8 +1,8 @@
 """The policy: a frozen base model and a run's LoRA adapters on all its linear layers (arXiv 2106.09685), one a role."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from transformers import AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from leyden_contracts import LoraShape
-from leyden_learner.compute import DEFAULT, Compute, Precision
+from leyden_learner.compute import DEFAULT, Compute, Precision, Sharding
 from leyden_learner.forward import Forward, MicroBatch, PaddedForward, Scores, SharedForward, unfit
 from leyden_learner.samples import Sample
+from leyden_learner.sharding import IDLE, shard_layers
 
 log = structlog.get_logger()
 
@@ -65,6 +66,11 @@ class Policy:
         if compute.gradient_checkpointing:
             _checkpoint(base)
         self._device = accelerator.device
+        self.sharded = compute.sharding is not Sharding.NONE
+        self.alone: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Around passes that only this process makes; where layers are sharded, the others must make idle ones."""
+        if self.sharded and not shard_layers(base, self._device):
+            raise UnknownModel(f"the base model {base_model!r} has no list of layers to shard: switch sharding off")
         # Not wrapped for many processes: the trainer adds their gradients up itself, once a step.
         self._peft.to(self._device)
         self._forward = _choose_forward(base, compute, self._device, self._products)
@@ -91,12 +97,23 @@ class Policy:
     def response_scores(self, samples: Sequence[Sample], entropy: bool = False) -> Scores:
         """Return logprobs of all responses and, if asked, entropies; both carry gradients for the adapter."""
         with self._mixed():
-            return self._forward.scores(samples, entropy)
+            return self._scores(samples, entropy)
 
     def frozen_logprobs(self, samples: Sequence[Sample], adapter: bool = True) -> Tensor:
         """Return what `response_logprobs` does, without gradients; by the base model where `adapter` is false."""
         with self._plain(adapter):
-            return self._forward.scores(samples).logprobs
+            return self._scores(samples).logprobs
+
+    def idle(self) -> None:
+        """Make a pass of no use, while another process makes one `alone`."""
+        self.frozen_logprobs([])
+
+    def _scores(self, samples: Sequence[Sample], entropy: bool = False) -> Scores:
+        if samples:
+            return self._forward.scores(samples, entropy)
+        # Its backward pass goes through all layers, too.
+        idle = self._forward.scores([IDLE], entropy)
+        return Scores(idle.logprobs[:0], None if idle.entropy is None else idle.entropy[:0])
 
     def base_states(self, samples: Sequence[Sample]) -> Tensor:
         """Return the base model's final hidden states that predict the responses: float32, shape [sum of R, H]."""
@@ -106,14 +123,14 @@ class Policy:
     def sequence_logprobs(self, token_ids: Sequence[int], adapter: bool = True) -> list[float]:
         """Return logprobs of tokens 2..T at temperature 1; of the base model where `adapter` is false."""
         ids = torch.tensor([list(token_ids)], device=self._device)
-        with self._plain(adapter):
+        with self.alone(), self._plain(adapter):
             logits = self._peft(input_ids=ids, use_cache=False).logits[0, :-1]
         return logits.float().log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].tolist()
 
     def next_logprobs(self, token_ids: Sequence[int], places: Sequence[int], adapter: bool = True) -> Tensor:
         """Return logprobs of all tokens after the first n tokens, for each n of `places`: float32 of shape [P, V]."""
         ids = torch.tensor([list(token_ids)], device=self._device)
-        with self._plain(adapter):
+        with self.alone(), self._plain(adapter):
             logits = self._peft(input_ids=ids, use_cache=False).logits[0, [place - 1 for place in places]]
         return logits.float().log_softmax(-1).cpu()
 

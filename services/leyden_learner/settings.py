@@ -1,13 +1,14 @@
 """The learner's settings."""
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from leyden_contracts import RunId
-from leyden_learner.compute import Compute, Precision
+from leyden_learner.compute import Compute, Precision, Sharding
 from leyden_learner.trackers.installed import TrackerName
 from leyden_runtime.settings import CommonSettings
 
@@ -34,6 +35,8 @@ class LearnerSettings(CommonSettings):
     """Less memory for more time: the backward pass computes each layer once more."""
     shared_prefixes: bool = True
     """Compute what calls begin with in common once. Models that this does not fit are computed row by row anyway."""
+    sharding: Sharding = Sharding.NONE
+    """`fsdp2`: each process of several keeps only its share of the base model's layers."""
     poll_s: float = Field(default=0.2, gt=0)
     """How often runs that wait for groups are looked at."""
     tracker: TrackerName = "none"
@@ -49,10 +52,22 @@ class LearnerSettings(CommonSettings):
             raise ValueError("write `name=folder,name=folder`")
         return {name.strip(): folder.strip() for name, _, folder in pairs}
 
+    @model_validator(mode="after")
+    def _sharding_works(self) -> Self:
+        if self.sharding is not Sharding.NONE and int(os.environ.get("WORLD_SIZE", "1")) < 2:
+            raise ValueError(
+                "LEYDEN_LEARNER_SHARDING: there is one process; start several with torchrun, or use `none`"
+            )
+        if self.sharding is not Sharding.NONE and self.gradient_checkpointing:
+            raise ValueError(
+                "LEYDEN_LEARNER_SHARDING: not with LEYDEN_LEARNER_GRADIENT_CHECKPOINTING: drop one of them"
+            )
+        return self
+
     @property
     def compute(self) -> Compute:
         """How steps are computed."""
-        return Compute(self.precision, self.gradient_checkpointing, self.shared_prefixes)
+        return Compute(self.precision, self.gradient_checkpointing, self.shared_prefixes, self.sharding)
 
     @property
     def base_models(self) -> dict[str, Path]:

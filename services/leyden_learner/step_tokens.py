@@ -31,6 +31,8 @@ class StepTokens:
 
     def places(self, part: MicroBatch) -> Tensor:
         """Return where the tokens of a pass stand among all, in the order of the pass."""
+        if not part.samples:
+            return torch.zeros(0, dtype=torch.int64)
         ranges = [torch.arange(int(self.lengths_S[i])) + self._starts_S[i] for i in part.samples]
         return torch.cat(ranges)
 

@@ -147,7 +147,11 @@ class Trainer:
         fair = -(-sum(part.tokens for part in parts) // processes)
         if len(parts) < processes:
             parts = self.policy.micro_batches(samples, fair)
-        return share(parts, processes)[self._accelerator.process_index]
+        shares = share(parts, processes)
+        own = shares[self._accelerator.process_index]
+        # Sharded layers are gathered by all processes: one with fewer passes makes empty ones.
+        missing = max(map(len, shares)) - len(own) if self.policy.sharded else 0
+        return own + [MicroBatch((), 0)] * missing
 
     def _add_up(self, weights: Sequence[Tensor], *sums: Tensor) -> None:
         """Make the gradients of `weights`, and `sums`, those of all processes together; in place."""

@@ -44,8 +44,10 @@ class Follower:
         for trainer in order.drop:
             self._trainers.pop(trainer, None)
             self._batches.pop(trainer, None)
-        if order.kind == "step":
-            self._step(order.trainer)
+        if together := _TOGETHER.get(order.kind):
+            with broken_by(order.kind):
+                proof = together(self, order.trainer)
+            self._team.agree(proof=proof)
             return
         problem = ""
         try:
@@ -72,12 +74,14 @@ class Follower:
         groups = unpack_groups(order.fields["groups"], order.blobs["trajectories"])
         self._batches[order.trainer] = self._trainers[order.trainer].build_batch(groups)
 
-    def _step(self, number: int) -> None:
-        with broken_by("a step"):
-            trainer = self._trainers[number]
-            trainer.step(self._batches.pop(number))
-            proof = fingerprint(trainer)
-        self._team.agree(proof=proof)
+    def _step(self, number: int) -> str:
+        trainer = self._trainers[number]
+        trainer.step(self._batches.pop(number))
+        return fingerprint(trainer)
+
+    def _idle(self, number: int) -> str:
+        self._trainers[number].policy.idle()
+        return ""
 
 
 _PREPARE: dict[str, Callable[[Follower, Order], None]] = {
@@ -86,3 +90,5 @@ _PREPARE: dict[str, Callable[[Follower, Order], None]] = {
     "batch": Follower._batch,
 }
 """What can fail in one process without leaving another one waiting."""
+_TOGETHER: dict[str, Callable[[Follower, int], str]] = {"step": Follower._step, "idle": Follower._idle}
+"""What processes do with each other; they then compare what comes of it."""

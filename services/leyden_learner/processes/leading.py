@@ -29,6 +29,8 @@ class LeadingTrainer(Trainer):
         weakref.finalize(self, team.forget, self._number)
         with self._together("begin", {"spec": spec.model_dump(mode="json")}):
             super().__init__(spec, folder, device, compute)
+            if self.policy.sharded:
+                self.policy.alone = self._alone
 
     def build_batch(self, groups: Sequence[tuple[str, Sequence[Trajectory]]]) -> Batch:
         """Return what the next step trains on; the others now have it, too."""
@@ -50,6 +52,14 @@ class LeadingTrainer(Trainer):
         """Go back to a checkpoint, in every process."""
         with self._together("restore", {"version": version}, pack_files(files)):
             super().restore(version, files)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let the others make an idle pass meanwhile."""
+        self._tell("idle", {}, {})
+        with broken_by("a pass"):
+            yield
+        self._team.agree()
 
     def _tell(self, kind: str, fields: dict[str, Any], blobs: dict[str, bytes]) -> None:
         self._team.tell(kind, self._number, fields, blobs)

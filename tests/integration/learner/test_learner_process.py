@@ -125,6 +125,8 @@ async def test_kill_9_between_steps_loses_and_doubles_nothing(
         ("LEYDEN_LEARNER_THREADS", "none"),
         ("LEYDEN_LEARNER_DEVICE", "abacus"),
         ("LEYDEN_LEARNER_MODEL_S", "a typo"),
+        ("LEYDEN_LEARNER_TRACKER", "notebook"),
+        ("LEYDEN_LEARNER_SHARDING", "fsdp2"),
         ("LEYDEN_STORE_URL", "ftp://nowhere"),
     ],
 )

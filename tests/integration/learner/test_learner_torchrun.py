@@ -36,6 +36,8 @@ def environment(redis_url: str, tmp_path: Path, free_port: int, tiny_llama: Path
         "LEYDEN_LEARNER_MODELS": f"tiny={tiny_llama}",
         "LEYDEN_LEARNER_DEVICE": "cpu",
         "LEYDEN_LEARNER_POLL_S": "0.05",
+        # Needs more of the others than a step's own passes: theirs for the leader's probes, too.
+        "LEYDEN_LEARNER_SHARDING": "fsdp2",
         "OMP_NUM_THREADS": "1",
     }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leyden_learner.compute import DEFAULT, Compute, Precision
+from leyden_learner.compute import DEFAULT, Compute, Precision, Sharding
 from leyden_learner.settings import LearnerSettings
 from leyden_runtime.settings import load_settings
 
@@ -30,3 +30,30 @@ def test_an_unknown_precision_is_refused(monkeypatch: pytest.MonkeyPatch):
 
     with pytest.raises(SystemExit):
         load_settings(LearnerSettings)
+
+
+def test_several_processes_may_shard_the_base(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEYDEN_LEARNER_SHARDING", "fsdp2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    assert load_settings(LearnerSettings).compute == Compute(sharding=Sharding.FSDP2)
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ({}, "start several with torchrun"),
+        ({"WORLD_SIZE": "2", "LEYDEN_LEARNER_GRADIENT_CHECKPOINTING": "1"}, "drop one"),
+    ],
+)
+def test_sharding_that_cannot_work_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], others: dict[str, str], reason: str
+):
+    for name, value in {"LEYDEN_LEARNER_SHARDING": "fsdp2", **others}.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(SystemExit) as stopped:
+        load_settings(LearnerSettings)
+
+    assert stopped.value.code == 2
+    assert reason in capsys.readouterr().err
