@@ -114,8 +114,8 @@ async def live(run: PacedRun, events: Sequence[tuple[str, int]], in_order: bool)
     for _ in range(20 * len(run.signals)):
         run.release()
         run.finish(0)
-        if await run.advance():
-            run.ready = len(run.steps)
+        await run.advance()
+        run.ready = len(run.steps)
 
 
 @settings(max_examples=100, deadline=None)
@@ -151,7 +151,7 @@ async def finish_all(run: PacedRun) -> None:
 @pytest.mark.parametrize(("silent", "asked"), [(0, 4), (1, 5), (6, 10), (9, 10)])
 def test_what_is_asked_for_follows_from_what_was_consumed(silent: int, asked: int):
     algorithm = Algorithm(groups_per_step=2, selection={"dynamic": True})
-    assert asked_for(algorithm, version=3, consumed=10, silent=silent) == asked
+    assert asked_for(algorithm, steps=3, consumed=10, silent=silent) == asked
 
 
 async def test_a_step_waits_for_groups_with_a_signal_and_asks_for_as_many_as_it_lacks():
