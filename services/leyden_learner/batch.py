@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -114,9 +114,9 @@ def _silence(rollouts: Sequence[Rollout], rules: Rules, objective: Objective) ->
     """
     if not rules.algorithm.selection.dynamic:
         return None
-    # The control that shuffles rewards does so over the batch: what is waited for are the rewards as they were given.
-    plain = replace(rules, algorithm=rules.algorithm.model_copy(update={"control": Control.NONE}))
-    samples, _ = _samples([("", rollout) for rollout in rollouts], plain, objective, torch.Generator(), None)
+    # Not the run's own random numbers: judging must not change what a control that shuffles rewards draws. Shuffled
+    # inside one group, rewards are as equal as before.
+    samples = _samples([("", rollout) for rollout in rollouts], rules, objective, torch.Generator(), None)
     telling = [sample for sample in samples if sample.advantage]
     if not telling:
         return "equal_rewards"

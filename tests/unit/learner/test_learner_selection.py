@@ -129,3 +129,10 @@ def test_groups_without_a_signal_do_not_change_what_is_made_of_the_others():
     metrics = batch_metrics(beside, "policy", 0)
     assert (metrics["groups"], metrics["signal_share"]) == (3, pytest.approx(1 / 3))
     assert metrics["reward_mean"] == 4 / 8
+
+
+def test_judging_draws_nothing_from_the_runs_random_numbers():
+    its_rules = rules(DYNAMIC, control=Control.SHUFFLED_REWARDS)
+    generator = torch.Generator().manual_seed(0)
+    build_batch([make_group("a", (1, 1))], its_rules, Objective(its_rules.algorithm), generator)
+    assert torch.equal(generator.get_state(), torch.Generator().manual_seed(0).get_state())
