@@ -204,7 +204,7 @@ def test_a_compression_bomb_is_cut_off(tmp_path: Path, redis_url: str) -> None:
 def test_a_clean_stop_stores_and_answers_what_was_received(tmp_path: Path, redis_url: str) -> None:
     """SIGTERM while spans are being gathered."""
     body = request(call_span(transition())).SerializeToString()
-    with collector_process(tmp_path, redis_url, tmp_path / "store", KEY, flush_ms=500) as (child, url):
+    with collector_process(tmp_path, redis_url, tmp_path / "store", KEY, flush_ms=1000) as (child, url):
         sender = subprocess.Popen(
             [sys.executable, "-c", SENDER, url, TOKEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -212,11 +212,18 @@ def test_a_clean_stop_stores_and_answers_what_was_received(tmp_path: Path, redis
         assert sender.stdout
         sender.stdin.write(body)
         sender.stdin.close()
-        time.sleep(0.4)
+        wait_for(lambda: inflight_bytes(url) == len(body), 60, "the spans to be received")
         child.send_signal(signal.SIGTERM)
         assert sender.stdout.read() == b"200"
-        sender.wait(5)
-        assert child.wait(10) == 0
+        sender.wait(60)
+        assert child.wait(60) == 0
+
+
+def inflight_bytes(url: str) -> float:
+    """Return how many bytes of spans the collector holds."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("leyden_collector_inflight_bytes "))
 
 
 SENDER = """
@@ -224,7 +231,7 @@ import sys, urllib.request
 url, token = sys.argv[1:]
 headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/x-protobuf"}
 request = urllib.request.Request(f"{url}/v1/traces", sys.stdin.buffer.read(), headers)
-print(urllib.request.urlopen(request, timeout=10).status, end="")
+print(urllib.request.urlopen(request, timeout=60).status, end="")
 """
 
 
