@@ -212,3 +212,5 @@ def test_parts_that_do_not_fit_each_other_are_refused() -> None:
     _, other, _ = split_ids([packed([1]), packed([2, 3])])
     with pytest.raises(ValueError, match="differ in length"):
         join_ids([low, other, high])
+    with pytest.raises(ValueError, match="differ in length"):
+        join_ids([pa.array([None], pa.binary())] * 3)
