@@ -34,7 +34,7 @@ async def _read(reader: GroupReader, skip: int, count: int) -> None:
     seen: set[str] = set()
     try:
         while len(seen) < count:
-            for group in (await reader.peek(skip + count))[skip:]:
+            for group in await reader.after(skip, count):
                 if group.id not in seen:
                     await reader.trajectories(group)
                     seen.add(group.id)

@@ -15,7 +15,7 @@ is that of the medians. Prints one JSON object a line; name some parts to see on
 - `peak_mb_vs_trl`: memory of a step beyond what was held before, ours over TRL's, at P=512.
 - `async_vs_sync`, `async_vs_slowest_stage`: whole runs with long-tailed episodes (see learner_async.py).
 
-Takes about fifteen minutes on two quiet cores.
+Takes about twenty minutes on two quiet cores.
 """
 
 import argparse
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=4, help="of a batch")
     parser.add_argument("--group", type=int, default=8, help="responses to each prompt")
-    parser.add_argument("--steps", type=int, default=20, help="of the runs with long-tailed episodes")
+    parser.add_argument("--steps", type=int, default=30, help="of the runs with long-tailed episodes")
     asked = parser.parse_args()
     if unknown := set(asked.parts) - set(PARTS):
         parser.error(f"there is no {', '.join(unknown)}")

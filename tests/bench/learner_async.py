@@ -37,16 +37,18 @@ from leyden_standalone.running import running_beside  # noqa: E402
 from support.servers import wait_for  # noqa: E402
 
 MODEL = "tail"
-GROUPS, EPISODES, REPLY = 4, 4, 48
+GROUPS, EPISODES, REPLY = 4, 8, 48
 """Of a step; of a group; tokens of a reply."""
 AHEAD = 4
-MEDIAN = 0.35
-"""Of the tool's time, in learner's steps: the slowest of 16 then takes about two."""
+SLOTS = 64
+"""Episodes at the same time."""
+MEDIAN = 0.25
+"""Of the tool's time, in learner's steps: the slowest of 32 then takes about two."""
 WARM_STEPS = 3
 LIMIT_S = 1200
 
 SMALL = {"vocab_size": 384, "eos_token_id": 2, "hidden_size": 128, "intermediate_size": 384}
-"""A step takes about a second of a core: what the platform and the engine use beside it is then a part of the other."""
+"""A step takes about two seconds of a core; the platform and the engine fit on another one."""
 
 Show = Callable[..., None]
 
@@ -136,7 +138,7 @@ def measure(folder: Path, steps: int, show: Show) -> None:
         model=save_model(folder / MODEL),
         model_name=MODEL,
         agent_path=HERE,
-        worker_concurrency=GROUPS * EPISODES * (AHEAD + 1),
+        worker_concurrency=SLOTS,
     )
     with (
         running_beside(options) as (deployment, _),
