@@ -11,6 +11,9 @@ long as the learner's step; how long that is, is measured first. Then the same t
 A run's time goes from the accepted upload to the last consumed group, and is told for a trained episode: what was too
 stale to train on does not count as done. The learner's own time is that of its steps alone (forward, backward,
 optimizer), in the same run; reading, probes, checkpoints and publishing are not in it.
+
+A run's first wait for episodes counts, and so does the last episode of generation alone: with less than about twenty
+steps these are large, and `async_vs_slowest_stage` says little.
 """
 
 import shutil
