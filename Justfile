@@ -100,6 +100,7 @@ test-trackers *args: setup-trackers
 # All fault cases, the long ones too, and a chaos mix of random seeds (about half an hour)
 faults seeds="20" *args: setup servers
     python -m pytest -m 'faults or not faults' tests/faults {{args}}
+    python -m pytest -m faults tests/integration/learner {{args}}
     python tests/faults/chaos.py --seeds {{seeds}}
 
 # Negative controls: none of them may improve (about half an hour)

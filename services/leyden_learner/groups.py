@@ -35,6 +35,11 @@ class GroupReader:
             self._waiting += [group for group in page if group.id not in self._consumed]
         return self._waiting[:count]
 
+    async def after(self, skip: int, count: int) -> list[Group]:
+        """Return the groups that will come after the next `skip`, as it looks now: nothing is remembered of it."""
+        more = await self._ledger.training.finished_groups(self._run, self._seen, count)
+        return [*self._waiting, *more][skip : skip + count]
+
     async def _next_page(self, count: int) -> list[Group]:
         finished = self._ledger.training.finished_groups
         if self._seen:

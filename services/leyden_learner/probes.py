@@ -55,15 +55,9 @@ class Begun:
 
 def begin_probes(policy: Policy, sequences: Sequence[Sequence[int]]) -> list[Begun]:
     """Ask the parent and the base. Before the step: `policy` is the parent."""
-    return [
-        Begun(
-            list(tokens),
-            spread(len(tokens)),
-            policy.next_logprobs(tokens, spread(len(tokens))),
-            policy.next_logprobs(tokens, spread(len(tokens)), adapter=False),
-        )
-        for tokens in sequences
-    ]
+    places = [spread(len(tokens)) for tokens in sequences]
+    parent, base = (policy.next_logprobs_each(sequences, places, adapter) for adapter in (True, False))
+    return [Begun(list(tokens), *rest) for tokens, *rest in zip(sequences, places, parent, base, strict=True)]
 
 
 def finish_probes(policy: Policy, begun: Sequence[Begun]) -> list[Probe]:
@@ -71,7 +65,8 @@ def finish_probes(policy: Policy, begun: Sequence[Begun]) -> list[Probe]:
 
     Of its likeliest tokens at each place that one is compared on which it differs most from its parent or the base.
     """
-    return [_finish(policy, one) for one in begun]
+    found = policy.next_logprobs_each([one.token_ids for one in begun], [one.places for one in begun])
+    return [_finish(one, own) for one, own in zip(begun, found, strict=True)]
 
 
 def spread(length: int) -> list[int]:
@@ -79,8 +74,7 @@ def spread(length: int) -> list[int]:
     return np.unique(np.linspace(1, length, min(PLACES, length)).round().astype(int)).tolist()
 
 
-def _finish(policy: Policy, begun: Begun) -> Probe:
-    own = policy.next_logprobs(begun.token_ids, begun.places)
+def _finish(begun: Begun, own: Tensor) -> Probe:
     likely = own.topk(min(LIKELIEST, own.shape[1]), dim=-1).indices
     telling = torch.maximum((own - begun.parent).abs(), (own - begun.base).abs()).gather(1, likely)
     chosen = likely.gather(1, telling.argmax(-1, keepdim=True))

@@ -12,6 +12,7 @@ import structlog
 
 from leyden_contracts import AdapterManifest, Control, Group, RunSpec, Trajectory
 from leyden_learner import checkpoint
+from leyden_learner.ahead import reading_ahead
 from leyden_learner.batch import Batch
 from leyden_learner.choice import StepChooser, asked_for
 from leyden_learner.compute import DEFAULT, Compute
@@ -93,9 +94,10 @@ class RunTraining:
         if not groups:
             await self._around.ledger.runs.finish(self._run)
             return Progress.FINISHED
-        trajectories = [await self._chooser.trajectories(group) for group in groups]
+        trajectories = await asyncio.gather(*map(self._chooser.trajectories, groups))
         failpoint("learner.read")
-        self._newest = await asyncio.to_thread(self._train, groups, trajectories)
+        async with reading_ahead(self._reader, len(groups), self._spec.algorithm.groups_per_step):
+            self._newest = await asyncio.to_thread(self._train, groups, trajectories)
         failpoint("learner.committed")
         self._reader.take(groups)
         self._groups_consumed += len(groups)

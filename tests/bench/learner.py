@@ -13,8 +13,9 @@ is that of the medians. Prints one JSON object a line; name some parts to see on
 - `vs_trl` (P=512), `vs_trl_p128`, `multiturn_vs_trl` (five turns): TRL 1.16.0's GRPO step on the same model, batch and
   LoRA, in its fair settings (see learner_trl.py), micro-batches of 8 rows, over ours.
 - `peak_mb_vs_trl`: memory of a step beyond what was held before, ours over TRL's, at P=512.
+- `async_vs_sync`, `async_vs_slowest_stage`: whole runs with long-tailed episodes (see learner_async.py).
 
-Takes about ten minutes on two quiet cores.
+Takes about twenty minutes on two quiet cores.
 """
 
 import argparse
@@ -31,9 +32,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
 
+import learner_async  # noqa: E402
 from learner_batches import episodes, response_tokens, save_model  # noqa: E402
 
-PARTS = ("shared", "trl", "turns")
+PARTS = ("shared", "trl", "turns", "async")
 TRL_PYTHON = HERE.parents[1] / ".venv-trl/bin/python"
 OWN_LIMIT, PADDED_LIMITS = 8192, (3072, 8192)
 
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=4, help="of a batch")
     parser.add_argument("--group", type=int, default=8, help="responses to each prompt")
+    parser.add_argument("--steps", type=int, default=30, help="of the runs with long-tailed episodes")
     asked = parser.parse_args()
     if unknown := set(asked.parts) - set(PARTS):
         parser.error(f"there is no {', '.join(unknown)}")
@@ -158,6 +161,9 @@ def main() -> None:
             bench.against_trl("128", "vs_trl_p128", 2.5)
         if "turns" in parts:
             bench.against_trl("turns", "multiturn_vs_trl", 1.4)
+    if "async" in parts:
+        with tempfile.TemporaryDirectory() as folder:
+            learner_async.measure(Path(folder), asked.steps, show)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from leyden_learner.probes import COUNT, LENGTH, PLACES, begin_probes, choose_probes, finish_probes, spread
 from leyden_learner.trainer import Trainer
@@ -53,9 +54,19 @@ def test_each_version_says_what_it_its_parent_and_the_base_think(tiny_llama: Pat
     own, base = (trainer.policy.next_logprobs(two.token_ids, two.places, adapter=a) for a in (True, False))
     for row, token in enumerate(two.next_ids):
         assert token in own[row].topk(5).indices
-        assert two.logprobs[row] == own[row, token].item()
+        assert two.logprobs[row] == pytest.approx(own[row, token].item(), abs=1e-5)
         assert two.base_logprobs[row] == pytest.approx(base[row, token].item())
     assert len({tuple(two.logprobs), tuple(two.parent_logprobs), tuple(two.base_logprobs)}) == 3
+
+
+def test_sequences_of_different_lengths_are_asked_together_as_alone(tiny_llama: Path):
+    policy = Trainer(make_spec(), tiny_llama, "cpu").policy
+    sequences, places = [[1, 2, 3, 4, 5, 6], [7], [8, 9, 1]], [[1, 6], [1], [2, 3]]
+
+    together = policy.next_logprobs_each(sequences, places)
+
+    for tokens, own, found in zip(sequences, places, together, strict=True):
+        assert torch.allclose(found, policy.next_logprobs(tokens, own), atol=1e-5)
 
 
 def test_places_are_spread_to_the_end():
