@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -116,7 +116,7 @@ def _silence(rollouts: Sequence[Rollout], rules: Rules, objective: Objective) ->
         return None
     # Not the run's own random numbers: judging must not change what a control that shuffles rewards draws. Shuffled
     # inside one group, rewards are as equal as before.
-    samples = _samples([("", rollout) for rollout in rollouts], rules, objective, torch.Generator(), None)
+    samples, _ = _samples([("", rollout) for rollout in rollouts], rules, objective, torch.Generator(), None)
     telling = [sample for sample in samples if sample.advantage]
     if not telling:
         return "equal_rewards"
