@@ -10,11 +10,13 @@ from prometheus_client import REGISTRY
 from pydantic import ValidationError
 from safetensors.torch import load
 
+from leyden_adapter_loader.cache import wanted_files
 from leyden_contracts import AdapterManifest, Algorithm, Signal
+from leyden_learner.checkpoint import digests
 from leyden_learner.compute import Compute
 from leyden_learner.critics import CRITIC, Critics
 from leyden_learner.metrics import observe
-from leyden_learner.trainer import ADAPTER, OPTIMIZER, Trainer
+from leyden_learner.trainer import ADAPTER, ADAPTER_CONFIG, OPTIMIZER, Trainer
 from support.forest import make_samples
 from support.learning import VOCABULARY, make_group, make_spec
 from support.three_calls import three_calls
@@ -251,6 +253,15 @@ def test_runs_without_a_critic_have_no_file_and_no_figures_of_one(tiny_llama: Pa
 
     assert CRITIC not in trainer.files("policy")
     assert not {"value_loss", "explained_variance"} & metrics.keys()
+
+
+def test_replicas_do_not_fetch_it(taught: Trainer):
+    files = digests(taught.files("policy"))
+    given = {"run": "run-critic", "role": "policy", "version": 2, "parent": 1, "created": 0.0, "files": files}
+    empty = {"metrics": {}, "groups": [], "trained_episodes": [], "skipped": {}, "probes": [], "config": {}}
+
+    assert CRITIC in files
+    assert wanted_files(AdapterManifest(**given, **empty)).keys() == {ADAPTER, ADAPTER_CONFIG}
 
 
 # What is not finite
