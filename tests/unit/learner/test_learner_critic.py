@@ -10,13 +10,15 @@ from prometheus_client import REGISTRY
 from pydantic import ValidationError
 from safetensors.torch import load
 
+from leyden_adapter_loader.cache import wanted_files
 from leyden_contracts import AdapterManifest, Algorithm, Signal
+from leyden_learner.checkpoint import digests
 from leyden_learner.compute import Compute
 from leyden_learner.critics import CRITIC, Critics
 from leyden_learner.metrics import observe
-from leyden_learner.trainer import ADAPTER, OPTIMIZER, Trainer
+from leyden_learner.trainer import ADAPTER, ADAPTER_CONFIG, OPTIMIZER, Trainer
 from support.forest import make_samples
-from support.learning import VOCABULARY, make_group, make_spec
+from support.learning import VOCABULARY, make_call, make_group, make_spec, make_trajectory
 from support.three_calls import three_calls
 
 BOTH = {"checker": {}, "writer": {}}
@@ -253,6 +255,15 @@ def test_runs_without_a_critic_have_no_file_and_no_figures_of_one(tiny_llama: Pa
     assert not {"value_loss", "explained_variance"} & metrics.keys()
 
 
+def test_replicas_do_not_fetch_it(taught: Trainer):
+    files = digests(taught.files("policy"))
+    given = {"run": "run-critic", "role": "policy", "version": 2, "parent": 1, "created": 0.0, "files": files}
+    empty = {"metrics": {}, "groups": [], "trained_episodes": [], "skipped": {}, "probes": [], "config": {}}
+
+    assert CRITIC in files
+    assert wanted_files(AdapterManifest(**given, **empty)).keys() == {ADAPTER, ADAPTER_CONFIG}
+
+
 # What is not finite
 
 
@@ -269,6 +280,18 @@ def test_a_value_that_is_not_finite_refuses_the_step_and_reaches_nothing(tiny_ll
     after = taught.files("policy")
     assert all(after[name] == files[name] for name in (ADAPTER, OPTIMIZER, CRITIC))
     assert set(batch.skipped_if(True).values()) == {"not_finite"}
+
+
+def test_so_does_a_value_of_calls_that_the_policy_is_not_trained_on(tiny_llama: Path):
+    trainer = make_trainer(tiny_llama, drop_cut_replies=True)
+    cut = [make_call(f"a.{i}", response=(4 + i, 9)).model_copy(update={"finish_reason": "length"}) for i in (0, 1)]
+    before = trainer.files("policy")
+    trainer.policy.base_states = lambda samples: torch.full((len(samples), trainer.policy.width), math.nan)
+
+    batch = trainer.build_batch([("a", [make_trajectory("a", i, i, [call]) for i, call in enumerate(cut)])])
+
+    assert trainer.step(batch)["policy"]["refused"] == 1
+    assert batch.samples == () and trainer.files("policy") == before
 
 
 def test_a_refused_step_teaches_the_critic_nothing(taught: Trainer):
