@@ -5,6 +5,7 @@ Exits with 1 where a negative control improved, an agent that must learn did not
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -53,4 +54,6 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C: cells that run end, the others never begin, and no process is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())
