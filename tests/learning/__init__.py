@@ -3,6 +3,7 @@
 `just learning` runs it (`__main__`). The map, from the outside in:
 
     grid           which studies, strategies and seeds; what is expected of each, stated before running
+    running        what is missing, in several processes
     cells          one training run: play groups, step, publish, measure on held-out tasks before and after
     environments   the agents: each a plain program that asks a model
     playing        runs many programs side by side; their asks become one batch

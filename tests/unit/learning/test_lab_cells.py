@@ -1,19 +1,27 @@
 """A cell trains and measures; a grid of cells can be stopped and gone on with."""
 
 import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from learning import __main__ as command
-from learning import page
+from learning import page, running
 from learning.cells import make_spec, run, settings
 from learning.grid import STUDIES, Cell, Study, all_cells
 from learning.results import Result, append, load, newest
 
 SMALL = replace(STUDIES["three calls"], steps=2, held_out=54)
 ROLES = replace(STUDIES["two roles"], steps=2, held_out=54)
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grid sets this for its processes."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def _run(study: Study, name: str, **algorithm: object) -> Result:
@@ -76,12 +84,12 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with path.open("a") as file:
         file.write('{"study": "three calls", "strat')
     ran: list[Cell] = []
-    monkeypatch.setattr(command, "ProcessPoolExecutor", lambda *_: _HerePool())
-    monkeypatch.setattr(command, "run_cell", lambda cell: ran.append(cell) or _result(cell))
-    command.run_missing(cells, path, processes=1)
+    monkeypatch.setattr(running, "ProcessPoolExecutor", lambda *_: _HerePool())
+    monkeypatch.setattr(running, "run_cell", lambda cell: ran.append(cell) or _result(cell))
+    running.run_missing(cells, path, processes=1)
     assert ran == cells[1:]
-    assert len(command.current(cells, load(path))) == 4
-    command.run_missing(cells, path, processes=1)
+    assert len(running.current(cells, load(path))) == 4
+    running.run_missing(cells, path, processes=1)
     assert len(ran) == 3
 
 
@@ -95,11 +103,18 @@ def test_a_cell_that_fails_does_not_stop_the_others(
             raise RuntimeError("out of luck")
         return _result(cell)
 
-    monkeypatch.setattr(command, "ProcessPoolExecutor", lambda *_: _HerePool())
-    monkeypatch.setattr(command, "run_cell", fail_once)
-    command.run_missing(cells, tmp_path / "results.jsonl", processes=1)
+    monkeypatch.setattr(running, "ProcessPoolExecutor", lambda *_: _HerePool())
+    monkeypatch.setattr(running, "run_cell", fail_once)
+    running.run_missing(cells, tmp_path / "results.jsonl", processes=1)
     assert {one.seed for one in load(tmp_path / "results.jsonl")} == {0, 2}
     assert "out of luck" in capsys.readouterr().out
+
+
+def test_cells_run_in_processes_of_their_own() -> None:
+    cell = Cell("no such study", "identical", 0)
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawned, running.quiet) as pool, pytest.raises(KeyError, match="no such study"):
+        pool.submit(running.run_cell, cell).result()
 
 
 def test_the_newest_line_of_a_cell_counts(tmp_path: Path) -> None:
