@@ -84,18 +84,25 @@ def test_data_of_a_run_that_goes_on_is_refused(http: httpx.Client) -> None:
     assert "seal it" in refused.json()["detail"]
 
 
-async def test_another_tenants_run_is_as_if_it_were_not_there(http: httpx.Client, ledger: Ledger, signing_key: str):
-    token = Tokens(signing_key).mint(Scope.API, 60, tenant="ours")
-    create(http, None, "theirs", tenant="theirs")
-    put = {"kind": "adapter", "run": "theirs", "version": 1}
-    http.headers["Authorization"] = f"Bearer {token}"
+def test_another_tenants_run_is_as_if_it_were_not_there(
+    http: httpx.Client, store: LocalStore, signing_key: str
+) -> None:
+    def become(tenant: str) -> None:
+        http.headers["Authorization"] = f"Bearer {Tokens(signing_key).mint(Scope.API, 60, tenant=tenant)}"
 
-    refused, unknown = create(http, put), create(http, put | {"run": "nobody"})
+    become("theirs")
+    assert create(http, None, "secret").status_code == 201
+    put_adapter(store, "secret", 1)
+    start = {"kind": "adapter", "run": "secret", "version": 1}
+    become("ours")
+
+    refused, unknown = create(http, start), create(http, start | {"run": "nobody"})
 
     assert (refused.status_code, unknown.status_code) == (404, 404)
-    assert refused.json()["detail"].replace("theirs", "nobody") == unknown.json()["detail"]
-    http.headers["Authorization"] = f"Bearer {Tokens(signing_key).mint(Scope.API, 60, tenant=ALL_TENANTS)}"
-    assert create(http, put, tenant="ours").status_code == 404
+    assert refused.json()["detail"].replace("secret", "nobody") == unknown.json()["detail"]
+    become(ALL_TENANTS)
+    assert create(http, start, tenant="ours").status_code == 404
+    assert create(http, start, tenant="theirs").status_code == 201
 
 
 def test_data_is_stored_once_and_never_changes(http: httpx.Client, store: LocalStore) -> None:

@@ -135,11 +135,12 @@ def test_each_role_learns_its_own(tiny_llama: Path) -> None:
     trainer = Trainer(make_spec(roles={"checker": {}, "writer": {}}), tiny_llama, "cpu")
     untouched = trainer.files("checker")
 
-    Lesson(trainer, "writer", [example((PROMPT, (4,)), role="writer")], SFT).step()
+    lesson = Lesson(trainer, "writer", [example((PROMPT, (4,)), role="writer")], SFT)
+    assert Lesson(trainer, "checker", [], SFT).done
+    lesson.step()
 
     assert trainer.files("checker") == untouched
     assert trainer.files("writer") != untouched
-    assert Lesson(trainer, "checker", [], SFT).done
 
 
 def test_lines_are_learned_by_the_roles_they_name(tmp_path: Path) -> None:
