@@ -84,6 +84,13 @@ def published(ledger: Ledger, version: int) -> Callable[[], Awaitable[bool]]:
     return ready
 
 
+def finished(ledger: Ledger) -> Callable[[], Awaitable[bool]]:
+    async def ready() -> bool:
+        return (await ledger.runs.summary(RUN)).state is RunState.FINISHED
+
+    return ready
+
+
 async def played_run(ledger: Ledger, store: LocalStore, played: int = len(GROUPS)) -> None:
     spec = make_spec(groups_per_step=1, max_staleness=1000, micro_batch_tokens=64, learning_rate=1e-3)
     await accept(ledger, spec, GROUPS)
@@ -121,13 +128,13 @@ async def test_two_processes_are_one_learner_that_begins_again_when_one_is_kille
         for group in GROUPS[1:]:
             await play(ledger, store, group, REWARDS)
         await ledger.runs.seal(RUN)
-        await until(published(ledger, 3), child, log)
+        await until(finished(ledger), child, log)
         with urllib.request.urlopen(f"http://127.0.0.1:{environment['LEYDEN_LEARNER_PORT']}/metrics") as answer:
             assert f'leyden_learner_version{{run="{RUN}"}} 3.0' in answer.read().decode()
         child.terminate()
         child.wait(240)
 
-    assert (await ledger.runs.summary(RUN)).state is RunState.FINISHED
+    assert (await ledger.runs.summary(RUN)).version_published == 3
     assert [one.groups for one in committed(store, RUN, "policy")] == [["a"], ["b"], ["c"]]
     assert len(logged(log, "following")) == 2
     assert logged(log, "stopped")[-1]["rank"] == 1
