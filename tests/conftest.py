@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from leyden_ledger import Ledger
 from leyden_storage import LocalStore, ObjectStore, open_store
@@ -14,6 +15,9 @@ from support.servers import S3_KEY, S3_SECRET, find_port, redis_server, s3_serve
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# A slow machine is no failure.
+settings.register_profile("leyden", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("leyden")
 
 
 @pytest.fixture

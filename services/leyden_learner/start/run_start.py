@@ -43,7 +43,8 @@ class RunStart:
         if await asyncio.to_thread(self._work.step):
             failpoint("learner.start_stepped")
             return Progress.TRAINED
-        await asyncio.to_thread(self._work.commit, self._around.store)
+        manifests = await asyncio.to_thread(self._work.commit, self._around.store)
+        self._around.tracking.committed(self._spec, manifests)
         failpoint("learner.start_committed")
         # From the checkpoint, as after a crash: whatever the start had in memory is gone.
         self._work = None

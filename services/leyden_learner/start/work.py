@@ -1,6 +1,7 @@
 """All that a start does between its first look at the data and version 1."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -8,6 +9,7 @@ from safetensors.torch import load
 
 from leyden_contracts import AdapterManifest, AdapterStart, DpoStart, RunSpec, SftStart, StartOrigin
 from leyden_learner import checkpoint
+from leyden_learner.compute import Sharding
 from leyden_learner.run_training import Surroundings, model_folder
 from leyden_learner.start.data import fitted, units_of_run, uploaded_units
 from leyden_learner.start.errors import StartRefused
@@ -35,12 +37,14 @@ class Work:
             lesson.step()
         return lesson is not None
 
-    def commit(self, store: ObjectStore) -> None:
-        """Make version 1 exist. Raises CheckpointTaken, StoreError."""
+    def commit(self, store: ObjectStore) -> list[AdapterManifest]:
+        """Make version 1 exist; return the manifests of its roles. Raises CheckpointTaken, StoreError."""
         metrics = {role: lesson.metrics() for role, lesson in self._lessons.items()}
-        for made in self._version.commit(store, self._origins, metrics):
+        manifests = self._version.commit(store, self._origins, metrics)
+        for made in manifests:
             shown = {name: round(value, 4) for name, value in made.metrics.items()}
             log.info("start_committed", run=made.run, role=made.role, kind=self._origins[made.role].kind, **shown)
+        return manifests
 
 
 def begin_work(around: Surroundings, spec: RunSpec) -> Work | None:
@@ -51,16 +55,20 @@ def begin_work(around: Surroundings, spec: RunSpec) -> Work | None:
     folder, start = model_folder(around, spec), spec.start
     if isinstance(start, SftStart | DpoStart):
         return _learning(around, spec, start, folder)
-    trainer = Trainer(spec, folder, around.device, around.compute)
     assert start is not None
-    return _adopting(around.store, start, trainer)
+    return _adopting(around.store, start, _trainer(around, spec, folder))
+
+
+def _trainer(around: Surroundings, spec: RunSpec, folder: Path) -> Trainer:
+    # Not `around.make_trainer`, and the base whole: a start is computed by one process, and the others do not follow.
+    return Trainer(spec, folder, around.device, replace(around.compute, sharding=Sharding.NONE))
 
 
 def _learning(around: Surroundings, spec: RunSpec, start: SftStart | DpoStart, folder: Path) -> Work | None:
     stored = None if start.run else read_start(around.store, str(spec.id))
     if not (start.run or stored):
         return None
-    trainer = Trainer(spec, folder, around.device, around.compute)
+    trainer = _trainer(around, spec, folder)
     vocabulary = trainer.policy.vocabulary
     if stored:
         units = uploaded_units(around.store, spec, start.kind, stored, folder)

@@ -29,7 +29,7 @@ async def fuzzed(world: World):
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-@settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_no_request_makes_a_500(world, fuzzed, path, data):
     session, url = fuzzed

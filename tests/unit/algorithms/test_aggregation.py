@@ -29,7 +29,7 @@ def aggregate(name: str, part: Rows, totals: Totals) -> float:
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(losses=samples)
 def test_each_is_the_mean_that_it_says(name: str, losses: Rows):
     assert aggregate(name, losses, total(losses)) == pytest.approx(PLAIN[name](losses), abs=1e-12)
@@ -44,7 +44,7 @@ def test_the_three_by_hand():
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(losses=samples, data=st.data())
 def test_micro_batches_sum_to_the_whole(name: str, losses: Rows, data: st.DataObject):
     cut = data.draw(st.integers(1, len(losses) - 1))

@@ -40,7 +40,7 @@ def test_each_is_what_its_paper_says(name: str):
 
 
 @pytest.mark.parametrize("name", SINGLE)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(drawn=rewards_of_two_groups)
 def test_each_is_what_its_paper_says_for_any_rewards(name: str, drawn: list):
     groups, rewards = [g for g, _ in drawn], [r for _, r in drawn]
@@ -110,7 +110,7 @@ def test_gdpo_without_its_last_stage_grows_with_the_number_of_rewards():
 
 
 @pytest.mark.parametrize("name", SINGLE)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(drawn=rewards_of_two_groups, constant=st.integers(-40, 40), order=st.randoms(use_true_random=False))
 def test_order_and_a_constant_change_no_advantage(name: str, drawn: list, constant: int, order):
     groups, rewards = [g for g, _ in drawn], [r for _, r in drawn]
@@ -124,7 +124,7 @@ def test_order_and_a_constant_change_no_advantage(name: str, drawn: list, consta
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce++", "reinforce++_baseline"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(drawn=rewards_of_two_groups, factor=st.sampled_from([0.5, 3.0, 100.0]))
 def test_the_scale_of_rewards_does_not_matter_where_they_are_normalised(name: str, drawn: list, factor: float):
     groups, rewards = [g for g, _ in drawn], [r for _, r in drawn]

@@ -256,7 +256,7 @@ def test_a_constant_on_all_rewards_changes_no_credit(name: str, comparison: str)
 
 
 @pytest.mark.parametrize("name", CREDIT_STRATEGIES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(order=st.permutations(range(5)))
 def test_the_order_of_episodes_does_not_matter(name: str, order: list[int]):
     found = split(credit(name, everything()))

@@ -112,7 +112,7 @@ def test_a_reward_that_is_no_number_is_refused(name: str):
 
 
 @pytest.mark.parametrize("name", PAIRINGS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rewards=st.lists(st.integers(-3, 3), min_size=1, max_size=6, unique=True), order=st.randoms(use_true_random=False)
 )

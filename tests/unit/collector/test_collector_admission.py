@@ -1,7 +1,7 @@
 """Which spans are kept, and for whom."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -115,7 +115,6 @@ def test_an_agent_cannot_forge_a_call() -> None:
 SPAN = st.tuples(st.sampled_from(["call", "broken", "agent"]), st.sampled_from(["run-a", "run-b"]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(SPAN, max_size=4), max_size=4))
 def test_each_sound_span_lands_once_with_its_run(groups: list[list[tuple[str, str]]]) -> None:
     message = ExportTraceServiceRequest()

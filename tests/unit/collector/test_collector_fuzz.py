@@ -13,9 +13,7 @@ from leyden_runtime.tokens import Scope
 from support import otlp_fuzz
 from support.collector import Served, export_grpc, serve_receiver
 
-FUZZ = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 JSON = {"Content-Type": "application/json"}
 
 

@@ -52,7 +52,7 @@ def decided(body: bytes) -> list[object]:
     return [(one.run, one.kept, one.otlp, one.calls, one.agents, one.refused) for one in shares]
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(EXTRAS, TAILS)
 def test_both_ways_decide_the_same(monkeypatch: pytest.MonkeyPatch, extras: list[KeyValue], tail: bytes) -> None:
     span = call_span(transition())

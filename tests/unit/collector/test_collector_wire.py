@@ -29,7 +29,6 @@ GROUPS = st.builds(
 REQUESTS = st.builds(lambda groups: ExportTraceServiceRequest(resource_spans=groups), st.lists(GROUPS, max_size=3))
 
 
-@settings(deadline=None)
 @given(REQUESTS)
 def test_taken_apart_and_put_together_it_is_the_same(message: ExportTraceServiceRequest) -> None:
     groups = wire.split(message.SerializeToString(), 1000)
@@ -42,7 +41,7 @@ def test_taken_apart_and_put_together_it_is_the_same(message: ExportTraceService
         assert wire.parse_group(group.head).resource == expected.resource
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.binary(max_size=60) | REQUESTS.map(lambda message: message.SerializeToString()), st.data())
 def test_what_is_taken_can_be_read(body: bytes, data: st.DataObject) -> None:
     """Any bytes: either they are refused, or their parts make a request that protobuf reads."""

@@ -43,7 +43,7 @@ def fast(raw: object) -> Task | list[str]:
     return task
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(ANYTHING, st.booleans())
 @example({"input": {"b": 1, "a": 2}}, True)
 @example({"input": [{"b": 1, "a": {"d": 1, "c": 2}}], "tags": {"z": "1", "y": "2"}}, False)
@@ -84,7 +84,7 @@ def test_the_same_for_odd_lines(raw: bytes) -> None:
     assert fast(raw) == plainly(raw)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(ANYTHING)
 def test_the_same_for_parsed_values(value: object) -> None:
     assert fast(value) == plainly(value)

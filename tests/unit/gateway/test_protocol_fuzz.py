@@ -14,7 +14,7 @@ from support.fuzz import VALID, bodies, wrong
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300, database=None)
 @given(data=st.data())
 def test_a_request_is_read_or_refused(path, data):
     check(DIALECTS[path], data.draw(bodies(path)))

@@ -118,7 +118,7 @@ async def live(run: PacedRun, events: Sequence[tuple[str, int]], in_order: bool)
         run.ready = len(run.steps)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(run=paced_runs(), events=EVENTS, in_order=st.booleans())
 def test_every_group_is_consumed_once_and_no_run_stops_short(run: PacedRun, events: list, in_order: bool):
     asyncio.run(live(run, events, in_order))

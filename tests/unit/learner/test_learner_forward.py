@@ -126,7 +126,7 @@ def test_shared_prefixes_change_neither_loss_nor_gradient(tmp_path: Path, kind: 
 @given(
     prompts=st.integers(1, 3), group=st.integers(1, 4), turns=st.integers(1, 3), seed=st.integers(0, 99), data=st.data()
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_padding_packing_and_sharing_are_one(
     ways: dict[str, Policy], prompts: int, group: int, turns: int, seed: int, data: st.DataObject
 ):

@@ -59,7 +59,7 @@ def largest_difference(kernel: attention.Kernel, given: list[Tensor], device: st
 
 @pytest.mark.parametrize(("kernel", "device"), KERNELS)
 @given(given=sequences())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_kernel_computes_what_attention_along_each_path_does(kernel, device, given: list[Tensor]):
     exact = device == "cpu"
     dtype = torch.float64 if exact else torch.float32
@@ -68,13 +68,13 @@ def test_a_kernel_computes_what_attention_along_each_path_does(kernel, device, g
 
 
 @given(given=sequences())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_flash_in_float32(given: list[Tensor]):
     assert largest_difference(flash_tree, given, "cpu", torch.float32) < 1e-5
 
 
 @given(given=sequences())
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_flex_sees_the_same_forward_on_the_cpu(given: list[Tensor]):
     forest = plant(given, least=1)
     made = [one.detach() for one in inputs(forest, "cpu", torch.float32)[:3]]

@@ -94,7 +94,7 @@ def trajectories(draw: st.DrawFn) -> list[Trajectory]:
     return made
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(trajectories())
 def test_what_goes_in_comes_out(batch: list[Trajectory]) -> None:
     data = encode_batch(batch)

@@ -38,7 +38,7 @@ async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(JSON, max_size=5), st.lists(st.integers(0, 10**6), max_size=6), st.booleans(), st.booleans())
 async def test_every_task_is_in_the_parts_in_order(inputs: list, cuts: list[int], end: bool, bom: bool) -> None:
     body = b"\n".join(json.dumps({"input": value}).encode() for value in inputs) + b"\n" * end

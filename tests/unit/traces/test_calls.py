@@ -60,7 +60,7 @@ ids = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=40)
 logprobs = st.floats(max_value=0, allow_nan=False, allow_infinity=False, width=32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ids, st.lists(st.tuples(st.integers(0, 2**31 - 1), logprobs), min_size=1, max_size=40))
 def test_a_call_survives_the_wire_bit_for_bit(prompt, response):
     before = transition(
@@ -224,7 +224,7 @@ floats = st.sampled_from([-1.0, 0.0, -0.0, 5e-4, 0.1, math.nan, math.inf, -math.
 packs = st.lists(ints, max_size=4).map(lambda ids: struct.pack(f"<{len(ids)}i", *ids))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(packs, packs, st.lists(floats, max_size=4).map(lambda p: struct.pack(f"<{len(p)}f", *p)), st.integers(0, 30))
 def test_the_fast_check_says_what_the_slow_one_says(prompt, response, logprobs, cut):
     packed = [prompt, response, logprobs]

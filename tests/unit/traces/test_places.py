@@ -193,7 +193,7 @@ _RULES = SignalRules.model_validate(dict.fromkeys(SignalRules.model_fields, 0.1)
 _EXPECTED = assemble(_CALLS, _FACTS, rules=_RULES).model_dump_json()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.permutations(_FACTS + _FACTS[::3]), st.permutations(_CALLS + _CALLS[:1]))
 def test_any_order_and_repetition_gives_the_same_trajectory(facts: list[Fact], calls: list[Transition]) -> None:
     assert assemble(_CALLS, facts, transitions=calls, rules=_RULES).model_dump_json() == _EXPECTED

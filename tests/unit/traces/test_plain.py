@@ -42,7 +42,7 @@ def spans(call: Transition) -> Span:
     return encode_call(call, call.start_ns, call.end_ns, b"t" * 16, b"s" * 8, bytes.fromhex(call.parent))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(calls())
 def test_it_is_what_protobuf_reads(call: Transition) -> None:
     span = spans(call)
@@ -50,7 +50,7 @@ def test_it_is_what_protobuf_reads(call: Transition) -> None:
     assert decode_plain(span.SerializeToString()) == (call, span.ByteSize())
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(calls(), st.data())
 def test_changed_bytes_are_read_as_protobuf_reads_them_or_not_at_all(call: Transition, data: st.DataObject) -> None:
     span = bytearray(spans(call).SerializeToString())

@@ -78,7 +78,7 @@ def spans(draw: st.DrawFn) -> Span:
 RULES = SignalRules.model_validate(dict.fromkeys(SignalRules.model_fields, 1e308))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(spans(), max_size=6))
 def test_anything_can_be_read_and_stored(found: list[Span]) -> None:
     facts = [read_span(span, "p") for span in found]
