@@ -8,7 +8,7 @@ from leyden_learner.processes.orders import Order, pack_files, pack_groups, spli
 from leyden_learner.trainer import Trainer
 from support.learning import make_group
 
-READS_ONLY = {"files"}
+READS_ONLY = {"files", "has_signal"}
 """What of a trainer only the leader does, for it changes nothing."""
 
 
