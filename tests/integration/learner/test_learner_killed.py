@@ -30,7 +30,8 @@ def passages(name: str) -> dict[str, int]:
     """Return how often each point is passed in a step, in order."""
     roles = len(SPECS[name].trained_roles)
     times = {"learner.file": FILES * roles, "learner.followed": roles - 1}
-    return {point: times.get(point, 1) for point in POINTS if point.startswith("learner.")}
+    of_a_step = [one for one in POINTS if one.startswith("learner.") and not one.startswith("learner.start_")]
+    return {point: times.get(point, 1) for point in of_a_step}
 
 
 def everywhere(name: str) -> list[str]:
