@@ -126,7 +126,7 @@ def s3_server(folder: Path) -> Iterator[str]:
             "-ip=127.0.0.1",
             "-ip.bind=127.0.0.1",
         ),
-        *("-master.telemetry=false", "-volume.max=0", "-master.volumeSizeLimitMB=512"),
+        *("-master.telemetry=false", "-volume.max=0", "-master.volumeSizeLimitMB=128"),
         # Two catalogues beside S3, on fixed ports: a second server on this machine would end itself over them.
         *("-s3.port.iceberg=0", "-s3.port.lance=0"),
         *("-filer", "-s3", f"-s3.config={config}", *flags),

@@ -87,7 +87,8 @@ async def test_one_death_at_any_passage_of_any_step_changes_no_byte(
 ):
     expected = await straight(ledger, scene, SPECS[name], tmp_path)
     for nth in range(1, STEPS * passages(name)[point] + 1):
-        place = replace(scene, store_url=s3_url.replace("?", f"-{nth}?"))
+        # The first on S3; a bucket for each would ask the server for more volumes than there are.
+        place = replace(scene, store_url=s3_url if nth == 1 else f"file://{tmp_path / str(nth)}")
         await killed(ledger, place, SPECS[name], [f"{point}=kill@{nth}"])
         assert written(place) == expected, nth
 
