@@ -11,7 +11,7 @@ from pathlib import Path
 
 from learning import page, plot
 from learning.findings import findings, problems
-from learning.grid import SEEDS, STUDIES, all_cells
+from learning.grid import STUDIES, all_cells
 from learning.results import load
 from learning.running import current, run_missing
 
@@ -32,7 +32,7 @@ def main() -> int:
     found = list(findings(done))
     for one in found:
         print(f"{one.study.name:12} {one.strategy.name:18} gain {one.gain}  {one.verdict}")
-    whole = args.seeds >= _LEAST_SEEDS and not args.study
+    whole = (args.seeds is None or args.seeds >= _LEAST_SEEDS) and not args.study
     if whole:
         plot.draw(DOCS / "learning.png", found, done)
         page.write(DOCS / "learning.md", DOCS / "learning.png", found, sum(one.cpu_s for one in done))
@@ -46,7 +46,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="just learning", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seeds", type=int, help="for all studies; default: as many as each has")
     parser.add_argument("--study", action="append", choices=list(STUDIES), help="only this one (may be repeated)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="of one thread each")
     parser.add_argument("--results", type=Path, default=ROOT / ".leyden/learning.jsonl")
