@@ -26,7 +26,7 @@ from leyden_traces.packing import (
     unpack_ids,
     unpack_logprobs,
 )
-from leyden_traces.plain import PLAIN_KEYS, decode_plain
+from leyden_traces.plain import PLAIN_KEYS, decode_plain, text_keys
 from leyden_traces.semantics import Fact, process_of, read_span
 from leyden_traces.trajectory import build_trajectory
 
@@ -52,6 +52,7 @@ __all__ = [
     "read_span",
     "span_id",
     "text",
+    "text_keys",
     "trace_id",
     "unpack_ids",
     "unpack_logprobs",

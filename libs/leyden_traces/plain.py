@@ -7,6 +7,7 @@ protobuf reads; whatever is laid out in another way is left to protobuf.
 """
 
 import re
+import struct
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -35,8 +36,12 @@ def _guess(key: str, value: bytes = b"", size: bytes = b".") -> bytes:
 
 
 # Trace, span and parent id; name, kind and times. Only the name may be of any length.
-_HEAD = re.compile(rb'\n\x10.{16}\x12\x08.{8}(?:"\x08(.{8}))?\*(.)([ -~]{0,99})0\x039(.{8})A(.{8})', re.DOTALL)
-_FIRST = re.compile(_guess(names.CALL), re.DOTALL)
+_HEAD = re.compile(rb'\n\x10.{16}\x12\x08.{8}(?:"\x08(.{8}))?\*(.)([ -~]{0,99})0\x039.{8}A.{8}', re.DOTALL)
+_TIMES = struct.Struct("<QxQ")
+"""The times with which that ends, and the tag between them."""
+_FIRST = names.CALL.encode() + b"\x12"
+_BEFORE = len(b"J.\n.")
+"""Of an attribute, before its key."""
 _NUMBER = rb".\x18([\x80-\xff]{0,4}[\x00-\x7f])"
 _OWN = re.compile(
     b"".join(_guess(key, _NUMBER) for key in _NUMBERS)
@@ -44,6 +49,9 @@ _OWN = re.compile(
     + rb"(?=%b)" % _guess(names.PROMPT_TOKEN_IDS, size=b".{1,5}"),
     re.DOTALL,
 )
+_SIZE = rb"([\x80-\xff]{0,2}[\x00-\x7f])"
+_TEXT = re.compile(b"J" + _SIZE + rb"\n(.)([!-~]{1,99})\x12" + _SIZE + b"\n" + _SIZE, re.DOTALL)
+"""An attribute, but for the text that is its value."""
 
 
 class Plain(NamedTuple):
@@ -58,29 +66,66 @@ class Plain(NamedTuple):
 def decode_plain(span: bytes) -> Plain | None:
     """Return the call that a serialized span begins with, or None if protobuf must read it."""
     head = _HEAD.match(span)
-    first = head and _FIRST.search(span, head.end(), head.end() + _MOST)
-    if head is None or first is None or head[2][0] != len(head[3]):
+    if head is None:
         return None
-    repeated = _known(span[head.end() : first.start()])
-    own = _OWN.match(span, first.start())
-    if repeated is None or own is None:
+    at = head.end()
+    first = span.find(_FIRST, at, at + _MOST) - _BEFORE
+    own = _OWN.match(span, first) if first >= at else None
+    repeated = _known(span[at:first]) if own else None
+    if own is None or repeated is None:
         return None
-    number, prompt, response = map(_number_of, own.groups()[:3])
-    if own[0] != _written(number, prompt, response, own[4]) or not (prompt and response and 0 < number < 2**31):
+    parent, name_size, name = head.groups()
+    *numbers, response_id = own.groups()
+    number, prompt, response = map(_number_of, numbers)
+    if name_size[0] != len(name) or own[0] != _written(number, prompt, response, response_id):
         return None
-    fields = repeated | {"number": number, "response_id": own[4].decode()}
+    start_ns, end_ns = _TIMES.unpack_from(span, at - _TIMES.size)
+    if not (prompt and response and 0 < number < 2**31 and start_ns < 2**63 and end_ns < 2**63):
+        return None
+    fields = {
+        **repeated,
+        "number": number,
+        "response_id": response_id.decode(),
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "parent": parent.hex() if parent else "",
+        "agent": "",
+    }
     at = own.end()
-    for (name, key), size in zip(_PACKED.items(), (4 * prompt, 4 * response, 4 * response), strict=True):
-        start = _attribute(key, _sized(b":", size), size)
+    for (field, key), count in zip(_PACKED.items(), (prompt, response, response), strict=True):
+        start = _packed(key, count)
         if not span.startswith(start, at):
             return None
-        at += len(start) + size
-        fields[name] = span[at - size : at]
-    fields["agent"], fields["parent"] = "", head[1].hex() if head[1] else ""
-    fields["start_ns"], fields["end_ns"] = int.from_bytes(head[4], "little"), int.from_bytes(head[5], "little")
-    if at > len(span) or fields["start_ns"] >= 2**63 or fields["end_ns"] >= 2**63:
-        return None
-    return Plain(checked_transition(fields), at)
+        begin = at + len(start)
+        at = begin + 4 * count
+        fields[field] = span[begin:at]
+    return Plain(checked_transition(fields), at) if at <= len(span) else None
+
+
+def text_keys(span: bytes, at: int, most: int) -> list[str] | None:
+    """Return the keys of a span's attributes from byte `at` to its end, if they are texts and at most `most`.
+
+    None: there is something else, or they are laid out in another way.
+    """
+    keys: list[str] = []
+    while at < len(span):
+        text = _TEXT.match(span, at)
+        if text is None or len(keys) == most:
+            return None
+        whole, key_size, key, value, size = text.groups()
+        begin, at = text.end(), text.end() + _number_of(size)
+        ends = (text.end(1) + _number_of(whole), text.end(4) + _number_of(value))
+        if key_size[0] != len(key) or ends != (at, at) or at > len(span) or not _is_text(span[begin:at]):
+            return None
+        keys.append(key.decode())
+    return keys
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        return value.isascii() or bool(value.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 @lru_cache(maxsize=2048)
@@ -99,8 +144,7 @@ def _known(attributes: bytes) -> dict[str, Any] | None:
 def _written(number: int, prompt: int, response: int, response_id: bytes) -> bytes:
     """Return a call's own attributes, but for the tokens, as protobuf writes them."""
     numbers = map(_number, _NUMBERS, (number, prompt, response))
-    size = len(response_id)
-    return b"".join((*numbers, _attribute(names.RESPONSE_ID, _sized(b"\n", size), size), response_id))
+    return b"".join((*numbers, _text(names.RESPONSE_ID, len(response_id)), response_id))
 
 
 @lru_cache(maxsize=4096)
@@ -109,6 +153,17 @@ def _number(key: str, value: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
+def _text(key: str, size: int) -> bytes:
+    """Return a serialized attribute, but for the text of `size` bytes that is its value."""
+    return _attribute(key, _sized(b"\n", size), size)
+
+
+@lru_cache(maxsize=4096)
+def _packed(key: str, count: int) -> bytes:
+    """Return a serialized attribute, but for the `count` packed ids or logprobs that are its value."""
+    return _attribute(key, _sized(b":", 4 * count), 4 * count)
+
+
 def _attribute(key: str, value: bytes, more: int = 0) -> bytes:
     """Return a serialized attribute, but for the last `more` bytes of its value."""
     body = _sized(b"\n", len(key)) + key.encode() + _sized(b"\x12", len(value) + more) + value
@@ -119,7 +174,6 @@ def _sized(tag: bytes, size: int) -> bytes:
     return tag + _varint(size)
 
 
-@lru_cache(maxsize=4096)
 def _varint(number: int) -> bytes:
     digits = bytearray()
     while number >= 0x80:

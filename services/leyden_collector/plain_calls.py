@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from leyden_collector import wire
 from leyden_collector.limits import SMALL, SpanLimits
 from leyden_contracts import Transition
-from leyden_traces import PLAIN_KEYS, all_possible, attributes_of, decode_plain
+from leyden_traces import PLAIN_KEYS, all_possible, decode_plain, text_keys
 
 _NAME_BYTES = 100
 """A name that is read this way is shorter."""
@@ -33,27 +33,36 @@ def _plain_call(data: bytes, limits: SpanLimits) -> Transition | None:
     if len(data) > limits.value_bytes or limits.name_bytes < _NAME_BYTES or limits.parts < len(PLAIN_KEYS):
         return None
     plain = decode_plain(data)
-    if plain is None or (plain.end < len(data) and not _harmless(data[plain.end :], limits)):
+    if plain is None or (plain.end < len(data) and not _harmless(data, plain.end, limits)):
         return None
     return plain.call
 
 
-def _harmless(rest: bytes, limits: SpanLimits) -> bool:
+def _harmless(span: bytes, at: int, limits: SpanLimits) -> bool:
     """Whether the rest of a call's span is more attributes, simple ones within limits, and none of them the call's."""
+    room = limits.parts - len(PLAIN_KEYS)
+    keys = text_keys(span, at, room) or _simple_keys(span[at:])
+    return (
+        keys is not None
+        and len(set(keys)) == len(keys) <= room
+        and PLAIN_KEYS.isdisjoint(keys)
+        and max(map(len, keys)) <= limits.name_bytes
+    )
+
+
+def _simple_keys(rest: bytes) -> list[str] | None:
+    """Return the keys of serialized attributes; None if there is anything else, or if one holds others."""
     try:
         if len(rest) > SMALL or not _only_attributes(rest):
-            return False
-        span = Span.FromString(rest)
+            return None
+        attributes = Span.FromString(rest).attributes
     except (wire.NotOtlp, IndexError, DecodeError):
-        return False
-    attributes = attributes_of(span)
-    return (
-        len(attributes) == len(span.attributes) <= limits.parts - len(PLAIN_KEYS)
-        and PLAIN_KEYS.isdisjoint(attributes)
-        and max(map(len, attributes)) <= limits.name_bytes
-        # How deep messages may nest is asked the long way.
-        and not any(value.HasField("array_value") or value.HasField("kvlist_value") for value in attributes.values())
-    )
+        return None
+    values = [attribute.value for attribute in attributes]
+    # How deep messages may nest is asked the long way.
+    if any(value.HasField("array_value") or value.HasField("kvlist_value") for value in values):
+        return None
+    return [attribute.key for attribute in attributes]
 
 
 def _only_attributes(fields: bytes) -> bool:

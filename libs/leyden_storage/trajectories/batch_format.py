@@ -1,4 +1,4 @@
-"""A batch of trajectories as one Parquet file: a row a call, packed bytes columns, zstd.
+"""A batch of trajectories as one Parquet file: a row a call, packed bytes columns, compressed.
 
 An episode's rows follow each other; the first of them has the `head`, which is all of the trajectory but its calls, as
 JSON. An episode without calls has one row, with `number` 0. Prompts are merged (`prefixes`), and token ids are split
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from leyden_storage.trajectories.id_columns import id_columns
 
-FORMAT = "2"
+FORMAT = "3"
 FORMAT_KEY = b"leyden.trajectories"
 """In the file's own metadata: which format it is of."""
 

@@ -165,8 +165,8 @@ def parquet(metadata: dict[str, str]) -> bytes:
         (b"", "cannot be read"),
         (b"PAR1 and no more", "cannot be read"),
         (parquet({}), "no batch of trajectories"),
-        (parquet({"leyden.trajectories": "1"}), "of format '1', and this version of Leyden reads format '2'"),
-        (parquet({"leyden.trajectories": "2"}), "cannot be read"),
+        (parquet({"leyden.trajectories": "1"}), "of format '1', and this version of Leyden reads format '3'"),
+        (parquet({"leyden.trajectories": "3"}), "cannot be read"),
     ],
 )
 def test_what_cannot_be_read_says_why(data: bytes, said: str) -> None:
@@ -208,9 +208,47 @@ def test_half_an_id_is_refused() -> None:
 
 
 def test_parts_that_do_not_fit_each_other_are_refused() -> None:
-    low, _, high = split_ids([packed([1, 2]), packed([3])])
-    _, other, _ = split_ids([packed([1]), packed([2, 3])])
+    low, _, high, top = split_ids([packed([1, 2]), packed([3])])
+    _, other, *_ = split_ids([packed([256]), packed([2, 3])])
     with pytest.raises(ValueError, match="differ in length"):
-        join_ids([low, other, high])
+        join_ids([low, other, high, top])
     with pytest.raises(ValueError, match="differ in length"):
-        join_ids([pa.array([None], pa.binary())] * 3)
+        join_ids([pa.array([None], pa.binary())] * 4)
+
+
+def test_a_part_that_is_0_throughout_takes_no_room() -> None:
+    columns = split_ids([packed([1, 70_000]), packed([]), packed([3])])
+    assert [sum(map(len, column.to_pylist())) for column in columns] == [3, 3, 3, 0]
+    assert join_ids(columns) == [packed([1, 70_000]), b"", packed([3])]
+
+
+def test_every_page_is_checked(batch_of_one: Trajectory) -> None:
+    """Half of the columns are stored as they are, or by a codec that has no checksum of its own."""
+    random = np.random.default_rng(0)
+    ids = random.integers(0, 150_000, 400).astype("<i4").tobytes()
+    call = Transition(
+        **{"run": "r", "episode": "g.0", "attempt": 1, "number": 1, "role": "policy", "policy_version": 0},
+        prompt_token_ids=ids,
+        response_token_ids=ids,
+        response_logprobs=random.bytes(1600),
+        temperature=1.0,
+        finish_reason="stop",
+        response_id="x",
+        replica="a",
+    )
+    data = encode_batch([batch_of_one.model_copy(update={"transitions": (call,)})])
+    for end in data_ends(data):
+        broken = bytearray(data)
+        broken[end - 1] ^= 1
+        with pytest.raises(UnreadableBatch):
+            decode_batch(bytes(broken))
+
+
+def data_ends(data: bytes) -> list[int]:
+    """Return where each column's last page ends."""
+    columns = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).to_dict()["columns"]
+    return [
+        column["data_page_offset"] + column["total_compressed_size"]
+        for column in columns
+        if not column["has_dictionary_page"]
+    ]

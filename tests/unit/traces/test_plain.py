@@ -8,7 +8,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from leyden_contracts import Transition
-from leyden_traces import MalformedSpan, all_possible, decode_call, decode_plain, encode_call, names
+from leyden_traces import MalformedSpan, all_possible, decode_call, decode_plain, encode_call, names, text_keys
 from support.spans import call_span, transition
 
 IDS = st.integers(0, 2**31 - 1)
@@ -112,3 +112,45 @@ def test_a_name_of_another_size_is_left_to_protobuf(size: int) -> None:
     span = bytearray(call_span(transition()).SerializeToString())
     span[span.index(b"chat policy") - 1] = size
     assert decode_plain(bytes(span)) is None
+
+
+def texts(values: dict[str, str]) -> bytes:
+    attributes = [KeyValue(key=key, value=AnyValue(string_value=value)) for key, value in values.items()]
+    return Span(attributes=attributes).SerializeToString()
+
+
+@given(st.dictionaries(st.text("abc.", min_size=1, max_size=99), st.text(max_size=300), max_size=4))
+def test_texts_are_told_by_their_keys(values: dict[str, str]) -> None:
+    before = b"what comes before"
+    assert text_keys(before + texts(values), len(before), 4) == list(values)
+    assert text_keys(texts({**values, "one more": ""}), 0, len(values)) is None
+
+
+@settings(max_examples=500)
+@given(st.dictionaries(st.text("ab", min_size=1), st.text(max_size=200), min_size=1, max_size=3), st.data())
+def test_changed_texts_are_what_protobuf_reads_or_nothing(values: dict[str, str], data: st.DataObject) -> None:
+    span = bytearray(texts(values))
+    for _ in range(data.draw(st.integers(1, 3))):
+        span[data.draw(st.integers(0, len(span) - 1))] = data.draw(st.integers(0, 255))
+    keys = text_keys(bytes(span), 0, 9)
+    if keys is not None:
+        assert keys == [one.key for one in all_texts(bytes(span))]
+
+
+def all_texts(span: bytes) -> list[KeyValue]:
+    read = Span.FromString(span)
+    assert Span(attributes=read.attributes) == read
+    assert all(one.value.HasField("string_value") for one in read.attributes)
+    return list(read.attributes)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 50])
+def test_a_text_that_is_cut_is_not_told(cut: int) -> None:
+    assert text_keys(texts({"a": "b" * 200})[:-cut], 0, 9) is None
+
+
+def test_what_is_no_text_is_not_told() -> None:
+    broken = texts({"a": "xx"}).replace(b"xx", b"\xff\xff")
+    number = Span(attributes=[KeyValue(key="a", value=AnyValue(int_value=1))]).SerializeToString()
+    for span in (broken, number, b"J\x03\n\x01a", texts({"\u00e9": "x"})):
+        assert text_keys(span, 0, 9) is None
