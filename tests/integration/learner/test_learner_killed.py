@@ -27,11 +27,11 @@ SPECS = {
 
 
 def passages(name: str) -> dict[str, int]:
-    """Return how often each point is passed in a step, in order."""
+    """Return how often each point that a step passes is passed, in order."""
     roles = len(SPECS[name].trained_roles)
     times = {"learner.file": FILES * roles, "learner.followed": roles - 1}
     of_a_step = [one for one in POINTS if one.startswith("learner.") and not one.startswith("learner.start_")]
-    return {point: times.get(point, 1) for point in of_a_step}
+    return {point: count for point in of_a_step if (count := times.get(point, 1))}
 
 
 def everywhere(name: str) -> list[str]:

@@ -24,19 +24,6 @@ def renamed(spec: RunSpec, **update: object) -> RunSpec:
     return spec.model_copy(update=update)
 
 
-@pytest.fixture
-def environment(redis_url: str, tmp_path: Path, free_port: int, tiny_llama: Path) -> dict[str, str]:
-    return {
-        "LEYDEN_REDIS_URL": redis_url,
-        "LEYDEN_STORE_URL": f"file://{tmp_path / 'store'}",
-        "LEYDEN_LEARNER_PORT": str(free_port),
-        "LEYDEN_LEARNER_MODELS": f"tiny={tiny_llama}",
-        "LEYDEN_LEARNER_DEVICE": "cpu",
-        "LEYDEN_LEARNER_POLL_S": "0.05",
-        "OMP_NUM_THREADS": "1",
-    }
-
-
 @contextmanager
 def learner(environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen]:
     with log.open("ab") as output:

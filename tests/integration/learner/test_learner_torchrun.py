@@ -28,18 +28,9 @@ REWARDS = (1, 0, 0, 1)
 
 
 @pytest.fixture
-def environment(redis_url: str, tmp_path: Path, free_port: int, tiny_llama: Path) -> dict[str, str]:
-    return {
-        "LEYDEN_REDIS_URL": redis_url,
-        "LEYDEN_STORE_URL": f"file://{tmp_path / 'store'}",
-        "LEYDEN_LEARNER_PORT": str(free_port),
-        "LEYDEN_LEARNER_MODELS": f"tiny={tiny_llama}",
-        "LEYDEN_LEARNER_DEVICE": "cpu",
-        "LEYDEN_LEARNER_POLL_S": "0.05",
-        # Needs more of the others than a step's own passes: theirs for the leader's probes, too.
-        "LEYDEN_LEARNER_SHARDING": "fsdp2",
-        "OMP_NUM_THREADS": "1",
-    }
+def environment(environment: dict[str, str]) -> dict[str, str]:
+    # Needs more of the others than a step's own passes: theirs for the leader's probes, too.
+    return environment | {"LEYDEN_LEARNER_SHARDING": "fsdp2"}
 
 
 @contextmanager

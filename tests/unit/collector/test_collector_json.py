@@ -66,7 +66,7 @@ async def test_the_specifications_own_example_is_taken(served: Served) -> None:
         "links": [{"traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174"}],
         "status": {},
     }
-    scope = {"name": "my.library", "version": "1.0.0", "attributes": [{"key": "n", "value": {"intValue": "7"}}]}
+    scope = {"name": "my.scope", "version": "1.0.0", "attributes": [{"key": "n", "value": {"intValue": "7"}}]}
     said = [{"key": "service.name", "value": {"stringValue": "my.service"}}]
     message = {"resourceSpans": [{"resource": {"attributes": said}, "scopeSpans": [{"scope": scope, "spans": [span]}]}]}
     assert (await send(served, token, message))[:2] == (200, {})
